@@ -1,0 +1,82 @@
+"""Places for CLI processes: how many may run, and how many may be starting up.
+
+A CLI call costs the client a third of a second of CPU before it sends a byte. More
+start-ups at once than there are cores only stretch each other, and the stretch would be
+reported as the server's latency. So a call waits for its place first and is timed after it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gevent
+from gevent.event import Event
+
+
+class _Ticket:
+    """One caller's wait for a place, and then its place."""
+
+    def __init__(self) -> None:
+        self.granted = Event()
+        self.starting = False
+        self.withdrawn = False
+
+
+class Places:
+    """Hands out places, urgent callers first, otherwise in the order of asking.
+
+    in_flight: calls running at once, at most.
+    starting: calls starting up at once, at most; a call counts as starting for
+        `startup_sec` seconds or until it ends, whichever is first.
+    """
+
+    def __init__(self, *, in_flight: int, starting: int, startup_sec: float = 0.0) -> None:
+        self._limit = in_flight
+        self._start_limit = starting
+        self.startup_sec = startup_sec
+        self._in_flight = 0
+        self._starting = 0
+        self._asked = 0
+        self._waiting: list[tuple[bool, int, _Ticket]] = []
+
+    @contextmanager
+    def hold(self, *, urgent: bool = False) -> Iterator[float]:
+        """Wait for a place and keep it; yields the seconds spent waiting."""
+        asked = time.monotonic()
+        ticket = _Ticket()
+        self._asked += 1
+        heapq.heappush(self._waiting, (not urgent, self._asked, ticket))
+        try:
+            self._grant()
+            ticket.granted.wait()
+            yield time.monotonic() - asked
+        finally:
+            self._give_back(ticket)
+
+    def _grant(self) -> None:
+        while self._waiting and self._in_flight < self._limit and self._starting < self._start_limit:
+            _, _, ticket = heapq.heappop(self._waiting)
+            if ticket.withdrawn:
+                continue
+            self._in_flight += 1
+            self._starting += 1
+            ticket.starting = True
+            ticket.granted.set()
+            gevent.spawn_later(self.startup_sec, self._started, ticket)
+
+    def _started(self, ticket: _Ticket) -> None:
+        if ticket.starting:
+            ticket.starting = False
+            self._starting -= 1
+            self._grant()
+
+    def _give_back(self, ticket: _Ticket) -> None:
+        if not ticket.granted.is_set():
+            ticket.withdrawn = True  # its caller was killed while it waited
+            return
+        self._in_flight -= 1
+        self._started(ticket)
+        self._grant()

@@ -1,0 +1,87 @@
+"""``events.jsonl``: what is about to happen or has happened, a JSON object a line.
+
+A line stands in the file before the thing that it announces is done, so that a run that is
+killed still tells which sandboxes it may have made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from treadstone_user.model import Event, EventKind, Task
+
+Listener = Callable[[Event], None]
+
+
+def utc_now() -> str:
+    """The wall clock as every artifact writes it: UTC, ISO 8601, milliseconds, ``Z``."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def describe_task(task: Task) -> dict[str, Any]:
+    """The fields by which events name a task and its variant."""
+    variant = task.variant
+    return {
+        "task": task.number,
+        "profile_idx": variant.index,
+        "template": variant.template,
+        "persist": variant.persist,
+        "storage_size": variant.storage_size,
+    }
+
+
+class EventLog:
+    """Appends events to a file, each flushed to the system at once, and tells listeners."""
+
+    def __init__(self, path: Path, *, worker: str) -> None:
+        torn = _is_torn(path)
+        self._file = path.open("a", encoding="utf-8")
+        if torn:
+            self._file.write("\n")
+        self._worker = worker
+        self._seq = 0
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have `listener` called with each event once it is written."""
+        self._listeners.append(listener)
+
+    def write(self, kind: EventKind, **fields: Any) -> None:
+        """Write an event. Milliseconds are rounded to a tenth. Raises OSError, as files do."""
+        self._seq += 1
+        event = {"ts": utc_now(), "event": str(kind), "worker": self._worker, "seq": self._seq}
+        event |= {name: round(v, 1) if isinstance(v, float) else v for name, v in fields.items()}
+        self._file.write(json.dumps(event, ensure_ascii=False) + "\n")
+        self._file.flush()
+        for listener in self._listeners:
+            listener(event)
+
+    def close(self) -> None:
+        """Close the file; nothing may be written afterwards."""
+        self._file.close()
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a file's last line was cut off, as a killed run leaves it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a file. A torn line, as a killed run leaves it, is passed over."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and "event" in event:
+                yield event

@@ -1,0 +1,143 @@
+"""A summary as people read it: pure text from values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from treadstone_user.model import Variant
+from treadstone_user.scenario import Scenario
+
+_WIDTH = 118
+
+
+def _text(*parts: Table | str) -> str:
+    out = StringIO()
+    console = Console(file=out, width=_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+
+
+def _table(title: str, first: str, others: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def render_matrix(matrix: Iterable[Variant]) -> str:
+    """What a scenario creates, a line a variant."""
+    matrix = list(matrix)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("template")
+    table.add_column("storage")
+    table.add_column("sandboxes", justify="right")
+    for variant in matrix:
+        storage = variant.storage_size or "5Gi" if variant.persist else "none"
+        table.add_row(str(variant.index), variant.template, storage, str(variant.count))
+    table.add_section()
+    table.add_row("", "total", "", str(sum(variant.count for variant in matrix)))
+    return _text(table)
+
+
+def render_scenario(scenario: Scenario) -> str:
+    """What will run, before it runs."""
+    delete = "-1 (never)" if scenario.auto_delete_interval == -1 else f"{scenario.auto_delete_interval} min"
+    stop = "0 (never)" if scenario.auto_stop_interval == 0 else f"{scenario.auto_stop_interval} min"
+    facts = (
+        f"at most {scenario.concurrency} calls at once, a poll every {scenario.poll_interval_sec:g} s, "
+        f"ready within {scenario.ready_timeout_sec:g} s; auto-stop {stop}, auto-delete {delete}"
+    )
+    title = f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name
+    return "\n".join([title, facts, render_matrix(scenario.matrix)])
+
+
+def _ms(value: float | None, supported: bool = True) -> str:
+    if value is None:
+        return "-"
+    return f"{value / 1000:.2f} s" if supported else f"({value / 1000:.2f} s)"
+
+
+def _percent(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.1%}"
+
+
+def _latencies(figures: Mapping[str, Any]) -> list[str]:
+    return [_ms(figures[p], p not in figures["unsupported"]) for p in ("p50", "p95", "p99", "max")]
+
+
+def _counts(name: str, bucket: Mapping[str, Any]) -> list[str]:
+    keys = ("submitted", "created_ok", "ready", "failed_status", "poll_timeout", "interrupted", "deleted_ok")
+    rates = [_percent(bucket["create_success_rate"]), _percent(bucket["ready_rate_of_submitted"])]
+    return [name, *(str(bucket[key]) for key in keys), *rates]
+
+
+def render_summary(summary: Mapping[str, Any]) -> str:
+    """The final tables: counts with rates, and latencies with percentiles."""
+    rows = {"all": summary["overall"], **summary["by_template"]}
+    if len(summary["by_persist"]) > 1:
+        rows |= {f"persist={name}": bucket for name, bucket in summary["by_persist"].items()}
+    counts = _table(
+        "Sandboxes",
+        "",
+        [
+            "submitted",
+            "created",
+            "ready",
+            "failed",
+            "timeout",
+            "interr.",
+            "deleted",
+            "create rate",
+            "ready rate",
+        ],
+    )
+    latencies = _table("Latency", "", ["n", "p50", "p95", "p99", "max"])
+    for name, bucket in rows.items():
+        counts.add_row(*_counts(name, bucket))
+        for step in ("create", "ready"):
+            figures = bucket[f"{step}_latency_ms"]
+            latencies.add_row(f"{step} {name}", str(figures["n"]), *_latencies(figures))
+    notes = (
+        ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
+    )
+    return _text(counts, latencies, *notes, *_failures(summary))
+
+
+def _failures(summary: Mapping[str, Any]) -> list[str]:
+    overall = summary["overall"]
+    groups = {
+        "creates refused": overall["create_errors"],
+        "sandboxes failed": overall["failed_statuses"],
+        "deletes refused": overall["delete_errors"],
+        "polls failed": summary["polls_failed"],
+    }
+    return [
+        f"{title}: " + ", ".join(f"{count} x {name}" for name, count in counts.items())
+        for title, counts in groups.items()
+        if counts
+    ]
+
+
+def render_left(cleanup: Mapping[str, Any], *, run_id: str, label: str, results: str) -> str:
+    """What the clean-up left and how to remove it; empty where nothing is left."""
+    lines = []
+    if not cleanup["ran"]:
+        lines.append(f"no clean-up ({cleanup['reason']}): the run's sandboxes stay, labelled {label}")
+    elif not cleanup["verified"]:
+        lines.append(f"clean-up NOT complete: {cleanup['problem']}")
+        lines += [f"  {sandbox_id}: {reason}" for sandbox_id, reason in cleanup["remaining"].items()]
+    if lines:
+        folder = "" if results == "results" else f" --results-dir {results}"
+        lines.append(f"remove them with: python -m treadstone_user sweep {run_id}{folder}")
+    for sandbox_id, reason in cleanup.get("kept", {}).items():
+        lines.append(f"left alone: {sandbox_id} carries {label}, but is {reason}")
+    return "\n".join(lines)

@@ -1,0 +1,128 @@
+"""Events in, summary out: every figure of a run, made again from ``events.jsonl`` at will."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from treadstone_user.model import Event, EventKind
+
+PERCENTILES = (50, 95, 99)
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The percentile of an ascending, non-empty sequence by linear interpolation.
+
+    Definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", 1996: the
+    value at rank ``percent / 100 * (n - 1)``, interpolated between its two neighbours.
+    """
+    rank = percent / 100 * (len(ordered) - 1)
+    below = int(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+
+
+def carries(count: int, percent: float) -> bool:
+    """Whether so many samples can carry this percentile: at least one lies beyond it."""
+    return round(count * (100 - percent), 6) >= 100
+
+
+def distribution(values: Iterable[float]) -> dict[str, Any]:
+    """p50, p95, p99, max and n of milliseconds; null without a sample.
+
+    `unsupported` names the percentiles that are given but that n is too small to carry.
+    """
+    ordered = sorted(values)
+    found: dict[str, Any] = {f"p{p}": None for p in PERCENTILES} | {"max": None}
+    if ordered:
+        found = {f"p{p}": round(percentile(ordered, p), 1) for p in PERCENTILES}
+        found["max"] = round(ordered[-1], 1)
+    found["n"] = len(ordered)
+    found["unsupported"] = [f"p{p}" for p in PERCENTILES if ordered and not carries(len(ordered), p)]
+    return found
+
+
+def error_key(event: Event) -> str:
+    """How a failed call is counted: by HTTP status, or by kind where there was none."""
+    status = event.get("http_status")
+    return str(status) if status is not None else str(event.get("error_kind"))
+
+
+def _rate(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _numbers(events: Sequence[Event], kind: EventKind, name: str) -> list[float]:
+    return [event[name] for event in events if event["event"] == kind and event.get(name) is not None]
+
+
+def bucket(events: Sequence[Event]) -> dict[str, Any]:
+    """Counts, rates and latencies of a set of events.
+
+    A sandbox counts once as deleted: `deleted_err` are those that were never removed, however
+    often that was tried; `delete_errors` counts the failed calls by HTTP status.
+    """
+    count = Counter(event["event"] for event in events)
+    removed = {event["sandbox_id"] for event in events if event["event"] == EventKind.DELETE_OK}
+    refused = {event["sandbox_id"] for event in events if event["event"] == EventKind.DELETE_ERR}
+    submitted, created = count[EventKind.CREATE_SUBMITTED], count[EventKind.CREATE_OK]
+    return {
+        "submitted": submitted,
+        "created_ok": created,
+        "created_err": count[EventKind.CREATE_ERR],
+        "ready": count[EventKind.READY],
+        "failed_status": count[EventKind.FAILED_STATUS],
+        "poll_timeout": count[EventKind.POLL_TIMEOUT],
+        "interrupted": count[EventKind.INTERRUPTED],
+        "deleted_ok": len(removed),
+        "deleted_err": len(refused - removed),
+        "create_success_rate": _rate(created, submitted),
+        "ready_rate_of_created": _rate(count[EventKind.READY], created),
+        "ready_rate_of_submitted": _rate(count[EventKind.READY], submitted),
+        "create_errors": _errors(events, EventKind.CREATE_ERR),
+        "failed_statuses": _count(events, EventKind.FAILED_STATUS, lambda event: event["last_status"]),
+        "delete_errors": _errors(events, EventKind.DELETE_ERR),
+        "create_latency_ms": distribution(_numbers(events, EventKind.CREATE_OK, "latency_ms")),
+        "create_queue_ms": distribution(_numbers(events, EventKind.CREATE_OK, "queue_ms")),
+        "ready_latency_ms": distribution(_numbers(events, EventKind.READY, "ready_latency_ms")),
+    }
+
+
+def _count(events: Iterable[Event], kind: EventKind, key: Callable[[Event], Any]) -> dict[str, int]:
+    found = Counter(str(key(event)) for event in events if event["event"] == kind)
+    return dict(sorted(found.items()))
+
+
+def _errors(events: Iterable[Event], kind: EventKind) -> dict[str, int]:
+    return _count(events, kind, error_key)
+
+
+def _by(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[Event]] = {}
+    for event in events:
+        if event.get("template") is not None:  # a failed poll belongs to no sandbox
+            groups.setdefault(key(event), []).append(event)
+    return {name: bucket(group) for name, group in sorted(groups.items())}
+
+
+def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of ``summary.json``.
+
+    events: the decoded lines of ``events.jsonl``, in any order.
+    run: the decoded ``run.json``; it tells what was planned, how the run ended and what the
+        clean-up left.
+    """
+    events = list(events)
+    overall = bucket(events)
+    return {
+        "run_id": run["run_id"],
+        "total_duration_sec": run.get("duration_sec"),
+        "ending": run.get("ending"),
+        "planned": run.get("planned"),
+        "overall": overall,
+        "by_template": _by(events, lambda event: event["template"]),
+        "by_persist": _by(events, lambda event: "true" if event["persist"] else "false"),
+        "polls_failed": _errors(events, EventKind.POLL_ERR),
+        "cleanup": run.get("cleanup"),
+    }

@@ -1,0 +1,117 @@
+"""One sandbox's life: create, wait until ready, and in a steady load delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from treadstone_user.eventlog import EventLog, describe_task
+from treadstone_user.model import EventKind, Sandbox, Task
+from treadstone_user.poller import Outcome, Poller, Seen
+from treadstone_user.steps import Report, Step, delete_and_record, describe_failure
+from treadstone_user.transports.base import CallError, CreateSpec, Reply, Transport
+
+
+class CalledOff(Exception):
+    """The run ends: a create that waited for its place is not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a scenario says about each lifecycle; times in seconds, intervals in minutes."""
+
+    label: str
+    ready_timeout_sec: float
+    auto_stop_interval: int
+    auto_delete_interval: int
+    delete_after_ready: bool
+
+
+class Lifecycle:
+    """Leads sandboxes through their lives and records each step, in the log before in Locust.
+
+    closing: tells whether the run takes no more creates.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        poller: Poller,
+        log: EventLog,
+        rules: Rules,
+        report: Report,
+        closing: Callable[[], bool],
+    ) -> None:
+        self._transport = transport
+        self._poller = poller
+        self._log = log
+        self._rules = rules
+        self._report = report
+        self._closing = closing
+
+    def lead(self, task: Task) -> None:
+        """Lead one sandbox through its life. Each end is recorded; nothing is raised for it."""
+        about = describe_task(task)
+        reply = self._create(task, about)
+        if reply is None:
+            return
+        about["sandbox_id"] = reply.value.id
+        seen = self._await_ready(task, about, reply)
+        if self._rules.delete_after_ready and seen.outcome is not Outcome.INTERRUPTED:
+            delete_and_record(self._transport, self._log, self._report, about)
+
+    def _create(self, task: Task, about: dict[str, Any]) -> Reply[Sandbox] | None:
+        def submit(queued: float) -> None:
+            if self._closing():
+                raise CalledOff
+            self._log.write(EventKind.CREATE_SUBMITTED, **about, queue_ms=queued * 1000)
+
+        rules = self._rules
+        spec = CreateSpec(task.variant, rules.label, rules.auto_stop_interval, rules.auto_delete_interval)
+        name = f"1_create {task.variant.title}"
+        try:
+            reply = self._transport.create(spec, before_send=submit)
+        except CalledOff:
+            return None
+        except CallError as error:
+            self._log.write(EventKind.CREATE_ERR, **about, **describe_failure(error))
+            self._report(Step(name, error.timing.latency_ms, error.cause))
+            return None
+        timing = reply.timing
+        self._log.write(
+            EventKind.CREATE_OK,
+            **about,
+            sandbox_id=reply.value.id,
+            latency_ms=timing.latency_ms,
+            queue_ms=timing.queue_ms,
+        )
+        self._report(Step(name, timing.latency_ms))
+        return reply
+
+    def _await_ready(self, task: Task, about: dict[str, Any], reply: Reply[Sandbox]) -> Seen:
+        sent = reply.timing.started
+        timeout = self._rules.ready_timeout_sec
+        seen = self._poller.wait(
+            reply.value.id, status=reply.value.status, after=sent, deadline=sent + timeout
+        )
+        name = f"2_ready {task.variant.title}"
+        waited_ms = (seen.at - sent) * 1000
+        about = about | {"polls": seen.polls, "ready_after_ms": (seen.after - sent) * 1000}
+        match seen.outcome:
+            case Outcome.READY:
+                self._log.write(EventKind.READY, **about, ready_latency_ms=waited_ms)
+                self._report(Step(name, waited_ms))
+            case Outcome.FAILED:
+                self._log.write(
+                    EventKind.FAILED_STATUS, **about, last_status=seen.status, waited_ms=waited_ms
+                )
+                self._report(Step(name, waited_ms, f"status {seen.status}"))
+            case Outcome.TIMEOUT:
+                self._log.write(EventKind.POLL_TIMEOUT, **about, last_status=seen.status, waited_ms=waited_ms)
+                self._report(Step(name, waited_ms, f"not ready after {timeout:g} s"))
+            case Outcome.INTERRUPTED:
+                # The server did nothing wrong: no request of Locust's, only an event.
+                self._log.write(EventKind.INTERRUPTED, **about, last_status=seen.status, waited_ms=waited_ms)
+        return seen

@@ -1,0 +1,182 @@
+"""One poller a credential: it asks once an interval and wakes all who wait.
+
+No sandbox waits for another's poll: a waiter learns from the first answer that shows its
+sandbox, and gives up at its own deadline whatever the poller is doing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import gevent
+from gevent.event import Event
+
+from treadstone_user.model import SandboxStatus
+from treadstone_user.transports.base import MAX_PAGE, CallError, NotFound, Timing, Transport
+
+
+class Outcome(Enum):
+    """How the wait for a sandbox ended."""
+
+    READY = "ready"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The end of a wait, in seconds of the monotonic clock.
+
+    at: when the answer came that ended it.
+    after: when the last request was sent that still showed the sandbox not ready. The truth
+        lies between the two.
+    """
+
+    outcome: Outcome
+    status: str
+    after: float
+    at: float
+    polls: int
+
+
+def _outcome(status: str) -> Outcome:
+    return Outcome.READY if status == SandboxStatus.READY else Outcome.FAILED
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Somebody who waits for a sandbox, with what was seen of it so far."""
+
+    sandbox_id: str
+    status: str
+    after: float
+    polls: int = 0
+    seen: Seen | None = None
+    settled: Event = field(default_factory=Event)
+
+    def settle(self, outcome: Outcome, at: float) -> Seen:
+        """End the wait; the first end stands."""
+        if self.seen is None:
+            self.seen = Seen(outcome, self.status, self.after, at, self.polls)
+            self.settled.set()
+        return self.seen
+
+    def look(self, status: str, timing: Timing) -> None:
+        """Take in an answer that shows the sandbox."""
+        self.polls += 1
+        self.status = status
+        if status == SandboxStatus.CREATING:
+            self.after = max(self.after, timing.started)
+            return
+        self.settle(_outcome(status), timing.ended)
+
+
+class Poller:
+    """Asks for the state of all awaited sandboxes, once every `interval_sec`.
+
+    It reads pages of the account's list, or gets each sandbox by itself where that takes
+    fewer calls. on_failure is called with each poll that failed; the next interval tries
+    again.
+    """
+
+    def __init__(
+        self, transport: Transport, *, interval_sec: float, on_failure: Callable[[CallError], None]
+    ) -> None:
+        self._transport = transport
+        self._interval = interval_sec
+        self._on_failure = on_failure
+        self._waiters: dict[str, _Waiter] = {}
+        self._wanted = Event()
+        self._interrupted = False
+        self._pages = 1
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+
+    def wait(self, sandbox_id: str, *, status: str, after: float, deadline: float) -> Seen:
+        """Wait until the sandbox is ready, has failed, or `deadline` (monotonic s) has passed.
+
+        status, after: what the create call showed, and when it was sent.
+        """
+        waiter = _Waiter(sandbox_id, status, after)
+        if status != SandboxStatus.CREATING:
+            return waiter.settle(_outcome(status), time.monotonic())
+        if self._interrupted:
+            return waiter.settle(Outcome.INTERRUPTED, time.monotonic())
+        self._waiters[sandbox_id] = waiter
+        self._wake()
+        try:
+            waiter.settled.wait(timeout=max(0.0, deadline - time.monotonic()))
+            return waiter.settle(Outcome.TIMEOUT, time.monotonic())
+        finally:
+            self._waiters.pop(sandbox_id, None)
+
+    def interrupt(self) -> None:
+        """End all waits, present and future, as interrupted."""
+        self._interrupted = True
+        for waiter in list(self._waiters.values()):
+            waiter.settle(Outcome.INTERRUPTED, time.monotonic())
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+
+    def _wake(self) -> None:
+        self._wanted.set()
+        if self._greenlet is None or self._greenlet.dead:
+            self._greenlet = gevent.spawn(self._loop)
+
+    def _loop(self) -> None:
+        due = time.monotonic() + self._interval
+        while True:
+            gevent.sleep(max(0.0, due - time.monotonic()))
+            due = time.monotonic() + self._interval
+            if not self._waiters:
+                self._wanted.clear()
+                self._wanted.wait()
+                due = time.monotonic() + self._interval
+                continue
+            try:
+                self._poll()
+            except CallError as error:
+                self._on_failure(error)
+
+    def _poll(self) -> None:
+        waiters = list(self._waiters.values())
+        if self._pages > 1 and len(waiters) < self._pages:
+            for waiter in waiters:
+                self._ask_for(waiter)
+        else:
+            for waiter in self._read_list(waiters):
+                self._ask_for(waiter)
+
+    def _read_list(self, waiters: list[_Waiter]) -> list[_Waiter]:
+        """Read pages until all waiters have been seen; returns those whom no page shows."""
+        unseen = {waiter.sandbox_id: waiter for waiter in waiters if waiter.seen is None}
+        offset = 0
+        while unseen:
+            reply = self._transport.list_page(offset=offset, limit=MAX_PAGE)
+            self._pages = max(1, math.ceil(reply.value.total / MAX_PAGE))
+            for sandbox in reply.value.items:
+                waiter = unseen.pop(sandbox.id, None)
+                if waiter is not None:
+                    waiter.look(sandbox.status, reply.timing)
+            offset += len(reply.value.items)
+            if not reply.value.items or offset >= reply.value.total:
+                break
+        return [waiter for waiter in unseen.values() if waiter.seen is None]
+
+    def _ask_for(self, waiter: _Waiter) -> None:
+        """Get one sandbox: rows move between pages, so one that no page shows may still be there."""
+        if waiter.seen is not None:
+            return
+        try:
+            reply = self._transport.get(waiter.sandbox_id)
+        except NotFound as error:
+            waiter.look(SandboxStatus.DELETED, error.timing)
+        else:
+            waiter.look(reply.value.status, reply.timing)

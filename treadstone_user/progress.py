@@ -1,0 +1,86 @@
+"""The progress line: what a run has come to, said while it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import gevent
+
+from treadstone_user.model import TASK_ENDS, Event, EventKind
+
+_EVERY_SEC = 2.0
+_AT_LEAST_EVERY_SEC = 10.0
+
+
+class Tally:
+    """Counts events as they come."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(EventKind, 0)
+
+    def add(self, event: Event) -> None:
+        """Take in an event."""
+        self.counts[EventKind(event["event"])] += 1
+
+    @property
+    def failed(self) -> int:
+        """Sandboxes that never got ready: refused, failed or timed out."""
+        kinds = (EventKind.CREATE_ERR, EventKind.FAILED_STATUS, EventKind.POLL_TIMEOUT)
+        return sum(self.counts[kind] for kind in kinds)
+
+    @property
+    def in_flight(self) -> int:
+        """Sandboxes asked for that have no result yet."""
+        return self.counts[EventKind.CREATE_SUBMITTED] - sum(self.counts[kind] for kind in TASK_ENDS)
+
+    def line(self, planned: int | None) -> str:
+        """The progress line."""
+        of = f"/{planned}" if planned is not None else ""
+        counts = self.counts
+        line = (
+            f"created {counts[EventKind.CREATE_OK]}{of}, ready {counts[EventKind.READY]}, "
+            f"failed {self.failed}, in flight {self.in_flight}"
+        )
+        if counts[EventKind.DELETE_OK]:
+            line += f", deleted {counts[EventKind.DELETE_OK]}"
+        if counts[EventKind.POLL_ERR]:
+            line += f", failed polls {counts[EventKind.POLL_ERR]}"
+        return line
+
+
+class Progress:
+    """Says the progress line every two seconds while it changes, else every ten."""
+
+    def __init__(self, tally: Tally, *, planned: int | None, say: Callable[[str], None]) -> None:
+        self._tally = tally
+        self._planned = planned
+        self._say = say
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self._last = ""
+
+    def start(self) -> None:
+        """Begin to speak."""
+        self._greenlet = gevent.spawn(self._loop)
+
+    def stop(self) -> None:
+        """Say the last line, if it is new, and fall silent."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+        self._speak()
+
+    def _loop(self) -> None:
+        spoken_at = time.monotonic()
+        while True:
+            gevent.sleep(_EVERY_SEC)
+            silent_sec = time.monotonic() - spoken_at
+            if self._speak(again=silent_sec >= _AT_LEAST_EVERY_SEC):
+                spoken_at = time.monotonic()
+
+    def _speak(self, *, again: bool = False) -> bool:
+        line = self._tally.line(self._planned)
+        if line == self._last and not again:
+            return False
+        self._last = line
+        self._say(line)
+        return True

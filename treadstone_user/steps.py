@@ -1,0 +1,60 @@
+"""What a lifecycle and the clean-up share: steps as Locust sees them, and the delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from treadstone_user.eventlog import EventLog
+from treadstone_user.model import EventKind, variant_title
+from treadstone_user.transports.base import CallError, Conflict, NotFound, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A finished step of a lifecycle, for Locust's request event.
+
+    failure: None, or the text that groups failures: kind and status, never an id.
+    """
+
+    name: str
+    response_ms: float
+    failure: str | None = None
+
+
+Report = Callable[[Step], None]
+
+
+def describe_failure(error: CallError) -> dict[str, Any]:
+    """The fields by which events tell a failed call."""
+    return {
+        "http_status": error.status,
+        "error_kind": error.kind,
+        "error": str(error),
+        "latency_ms": error.timing.latency_ms,
+        "queue_ms": error.timing.queue_ms,
+    }
+
+
+def delete_and_record(
+    transport: Transport, log: EventLog, report: Report, about: Mapping[str, Any]
+) -> CallError | None:
+    """Delete a sandbox and record how that went; returns the failure, if it failed.
+
+    404 and 409 both say that it is gone or on its way, which is what was asked for.
+    about: the fields by which events name the sandbox.
+    """
+    name = f"4_delete {variant_title(about['template'], about['persist'], about['storage_size'])}"
+    status: int | None = None
+    try:
+        timing = transport.delete(about["sandbox_id"]).timing
+    except CallError as error:
+        if not isinstance(error, NotFound | Conflict):
+            log.write(EventKind.DELETE_ERR, **about, **describe_failure(error))
+            report(Step(name, error.timing.latency_ms, error.cause))
+            return error
+        timing, status = error.timing, error.status
+    log.write(EventKind.DELETE_OK, **about, latency_ms=timing.latency_ms, http_status=status)
+    report(Step(name, timing.latency_ms))
+    return None

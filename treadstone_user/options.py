@@ -1,0 +1,144 @@
+"""The plugin's options on Locust's command line, and what they come to."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from locust.argument_parser import LocustArgumentParser
+
+from treadstone_user.binary import INSTALLER_URL, find_binary
+from treadstone_user.configfile import ConfigFile, load_config
+from treadstone_user.scenario import Scenario, find_scenario, load_scenario
+from treadstone_user.settings import (
+    CACHE,
+    CONFIG,
+    REMOTE_LIMIT,
+    SCENARIOS,
+    BaseUrl,
+    Settings,
+    check_remote,
+    resolve_base_url,
+    steady_scenario,
+)
+from treadstone_user.transports.base import ConfigError
+
+TEMPLATE = "aio-sandbox-tiny"
+
+
+def add_options(parser: LocustArgumentParser) -> None:
+    """Add the group "Treadstone" to Locust's options, each with its environment variable."""
+    group = parser.add_argument_group("Treadstone", "Load-test a Treadstone deployment through its CLI")
+
+    def add(name: str, variable: str, text: str, **more: Any) -> None:
+        action = group.add_argument(name, env_var=variable, help=text, **more)
+        # A group refuses this as an argument. The form must name no path, program or server.
+        action.include_in_web_ui = False
+
+    def add_flag(name: str, variable: str, text: str) -> None:
+        add(name, variable, text, action="store_true", default=False)
+
+    add(
+        "--scenario", "TREADSTONE_SCENARIO", "Scenario file, or the name of one in scenarios/", metavar="FILE"
+    )
+    add(
+        "--base-url",
+        "TREADSTONE_BASE_URL",
+        "The server; --host says the same. Else base_url of the config file, else what the CLI would use",
+        metavar="URL",
+    )
+    add("--binary", "TREADSTONE_BINARY", "The CLI; found or installed if not given", metavar="PATH")
+    add("--binary-version", "TREADSTONE_BINARY_VERSION", "Its version; else of the config file, else latest")
+    add(
+        "--treadstone-config",
+        "TREADSTONE_CONFIG",
+        f"Config file with base_url and binary_version (default: {CONFIG}, if there is one)",
+        metavar="FILE",
+    )
+    add(
+        "--installer-url",
+        "TREADSTONE_INSTALLER_URL",
+        f"Where the CLI's installer is fetched if no CLI is there (default: {INSTALLER_URL})",
+        metavar="URL",
+        default=INSTALLER_URL,
+    )
+    add(
+        "--results-dir",
+        "TREADSTONE_RESULTS_DIR",
+        "Where each run gets a folder (default: results)",
+        metavar="DIR",
+        default="results",
+    )
+    add("--template", "TREADSTONE_TEMPLATE", f"Template of a steady load (default: {TEMPLATE})")
+    add_flag("--no-cleanup", "TREADSTONE_NO_CLEANUP", "Leave the run's sandboxes where they are")
+    add_flag("--dry-run", "TREADSTONE_DRY_RUN", "Print what would be created, and end")
+    add_flag("--local", "TREADSTONE_LOCAL", "Start a local server for each run and use it")
+    add(
+        "--local-profile",
+        "TREADSTONE_LOCAL_PROFILE",
+        "How that server behaves, such as 'ready=lognormal(2.0,0.4) error=2%%'",
+        metavar="PROFILE",
+    )
+    add_flag(
+        "--approve-remote", "TREADSTONE_APPROVE_REMOTE", "Allow more than 20 sandboxes on another machine"
+    )
+
+
+def read_scenario(options: Namespace) -> tuple[Scenario, str | None]:
+    """The scenario and its file, None for a steady load. Raises `TreadstoneError`."""
+    if not options.scenario:
+        return steady_scenario(options.template or TEMPLATE), None
+    if options.template:
+        raise ConfigError("--template is for a steady load; with --scenario, the file names the templates")
+    path = find_scenario(options.scenario, folder=SCENARIOS)
+    return load_scenario(path), str(path)
+
+
+def read_settings(
+    options: Namespace, *, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Settings:
+    """Decide everything that is the same for all runs of this process. Raises `TreadstoneError`."""
+    scenario, scenario_file = read_scenario(options)
+    config = load_config(
+        Path(options.treadstone_config or CONFIG), required=options.treadstone_config is not None
+    )
+    base_url = _base_url(options, environment, config)
+    at_once = None
+    if base_url is not None:
+        sandboxes = scenario.total if scenario_file else options.num_users or 1
+        check_remote(base_url, sandboxes=sandboxes, approved=options.approve_remote)
+        if not base_url.on_this_machine and not options.approve_remote:
+            at_once = REMOTE_LIMIT
+    binary = find_binary(
+        explicit=options.binary,
+        version=options.binary_version or config.binary_version or "latest",
+        cache=CACHE,
+        installer_url=options.installer_url,
+        env=environment,
+        announce=say,
+    )
+    return Settings(
+        scenario=scenario,
+        scenario_file=scenario_file,
+        base_url=base_url,
+        local_profile=options.local_profile,
+        binary=binary,
+        results_dir=Path(options.results_dir),
+        cleanup=not options.no_cleanup,
+        at_once=at_once,
+    )
+
+
+def _base_url(options: Namespace, environment: Mapping[str, str], config: ConfigFile) -> BaseUrl | None:
+    """The server, None for a local one."""
+    if not options.local:
+        if options.local_profile:
+            raise ConfigError("--local-profile is for the server of --local: add --local")
+        return resolve_base_url(
+            option=options.base_url, host=options.host, environment=environment, configured=config.base_url
+        )
+    if options.host or (options.base_url and options.base_url != environment.get("TREADSTONE_BASE_URL")):
+        raise ConfigError("--local starts a server of its own: leave out --base-url and --host")
+    return None

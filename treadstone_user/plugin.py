@@ -1,0 +1,359 @@
+"""The plugin in Locust: options, listeners, and the order in which a run starts and ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import gevent
+import locust
+from gevent.event import Event as Flag
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+from locust.event import Events
+from locust.exception import StopTest
+from locust.runners import LocalRunner
+
+from treadstone_user import __version__
+from treadstone_user.eventlog import utc_now
+from treadstone_user.exitcode import ExitCode, worst
+from treadstone_user.options import add_options, read_scenario, read_settings
+from treadstone_user.plan import FixedPlan, SteadyPlan
+from treadstone_user.report import render_scenario
+from treadstone_user.run import RunFolder
+from treadstone_user.scenario import tasks
+from treadstone_user.session import Ending, Orders, Session
+from treadstone_user.settings import Settings
+from treadstone_user.steps import Step
+from treadstone_user.target import Target, open_target
+from treadstone_user.transports.base import ConfigError, TreadstoneError
+from treadstone_user.user import attach
+
+REQUEST_TYPE = "sandbox"
+
+_log = logging.getLogger("treadstone")
+# Locust's logger for tables: plain text, on the console and on the web UI's log page.
+_tables = logging.getLogger("locust.stats_logger")
+
+
+def register(events: Events) -> None:
+    """Install the plugin. Call it once, when the locustfile is imported."""
+    events.init_command_line_parser.add_listener(_on_parser)
+    events.init.add_listener(_on_init)
+
+
+def _on_parser(parser: LocustArgumentParser, **_: Any) -> None:
+    add_options(parser)
+
+
+def _on_init(environment: Environment, web_ui: Any = None, **_: Any) -> None:
+    Plugin(environment, web_ui).start()
+
+
+def _refuse(message: str) -> NoReturn:
+    """End the process over a mistake of the user's."""
+    sys.stderr.write("".join(f"error: {line}\n" for line in message.splitlines()))
+    raise SystemExit(ExitCode.MISTAKE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A run that may start: its folder, and a target that has passed preflight."""
+
+    folder: RunFolder
+    target: Target
+
+    def discard(self) -> None:
+        """Take it all back."""
+        self.target.close()
+        self.folder.discard()
+
+
+class Plugin:
+    """One Locust process: its settings, its present run, and its signals."""
+
+    def __init__(self, environment: Environment, web_ui: Any) -> None:
+        self._environment = environment
+        self._web_ui = web_ui
+        self._settings: Settings | None = None
+        self._prepared: _Prepared | None = None
+        self._session: Session | None = None
+        self._watcher: gevent.Greenlet[..., None] | None = None
+        self._ramped_up = Flag()
+        self._warned = False
+        self._codes: list[ExitCode] = []
+
+    @property
+    def _options(self) -> Namespace:
+        options: Namespace | None = self._environment.parsed_options
+        assert options is not None, "Locust parses its options before init"
+        return options
+
+    def start(self) -> None:
+        """Decide and check all that can be before the first run; then listen.
+
+        A mistake of the user's ends the process here, before any user starts.
+        """
+        options = self._options
+        try:
+            if not isinstance(self._environment.runner, LocalRunner):
+                raise ConfigError(
+                    "this version runs in one process: leave out --master, --worker, --processes"
+                )
+            if options.dry_run:
+                sys.stdout.write(render_scenario(read_scenario(options)[0]) + "\n")
+                sys.stdout.flush()
+                raise SystemExit(ExitCode.OK)
+            with _interruptible():
+                self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
+                self._fill_in_users(settings, options)
+                if options.headless or options.autostart:
+                    self._prepared = self._prepare(settings)
+                elif settings.base_url is not None:  # a server that is there already is checked at once
+                    open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info)
+        except TreadstoneError as error:
+            _refuse(str(error))
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted before anything was created\n")
+            raise SystemExit(ExitCode.INCOMPLETE) from None
+        if settings.base_url is not None:
+            self._environment.host = settings.base_url.url  # the web UI shows it
+        self._listen()
+
+    def _fill_in_users(self, settings: Settings, options: Namespace) -> None:
+        """A scenario without ``-u`` has as many users as sandboxes, and all may start at once."""
+        if settings.steady:
+            return
+        if options.num_users is None:
+            options.num_users = settings.scenario.total
+        if options.spawn_rate is None:
+            options.spawn_rate = min(options.num_users, 100)  # above it, Locust warns
+
+    def _listen(self) -> None:
+        events = self._environment.events
+        events.test_start.add_listener(self._on_test_start)
+        events.spawning_complete.add_listener(self._on_spawning_complete)
+        events.test_stopping.add_listener(self._on_test_stopping)
+        events.test_stop.add_listener(self._on_test_stop)
+        # It fires in reverse: registered here, it comes before the runner's own.
+        events.quitting.add_listener(self._on_quitting)
+        gevent.signal_handler(signal.SIGINT, self._on_signal, "Ctrl-C")
+        gevent.signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM")
+
+    def _prepare(self, settings: Settings) -> _Prepared:
+        folder = RunFolder.claim(settings.results_dir)
+        try:
+            truth = folder.truth_path
+            target = open_target(settings, truth=truth, environment=os.environ, say=_log.info)
+        except BaseException:
+            folder.discard()
+            raise
+        return _Prepared(folder, target)
+
+    # Start
+
+    def _on_test_start(self, environment: Environment, **_: Any) -> None:
+        settings = self._settings
+        assert settings is not None, "listeners are registered once there are settings"
+        self._await_previous(environment)
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            try:
+                prepared = self._prepare(settings)
+            except TreadstoneError as error:
+                raise StopTest(f"the run does not start: {error}") from error
+        self._ramped_up.clear()
+        self._warned = False
+        self._session = self._open_session(settings, prepared)
+        attach(environment, self._session)
+        self._watcher = gevent.spawn(self._watch, self._session)
+
+    def _await_previous(self, environment: Environment) -> None:
+        """A web UI lets a run start in the middle of the last one's clean-up: wait for that."""
+        previous = self._session
+        if previous is not None and not previous.finished.is_set():
+            _log.info("waiting for the clean-up of run %s", previous.folder.run_id)
+            previous.finish(Ending.STOPPED)
+            previous.finished.wait()
+            environment.stats.clear_all()
+
+    def _open_session(self, settings: Settings, prepared: _Prepared) -> Session:
+        scenario, folder, target = settings.scenario, prepared.folder, prepared.target
+        orders = Orders(scenario=scenario, steady=settings.steady, cleanup=settings.cleanup)
+        folder.write_run(**self._describe(settings, prepared, orders))
+        _tables.info("%s\nrun %s, label %s", render_scenario(scenario), folder.run_id, folder.label)
+        if scenario.cleanup_after_run is not None:
+            _log.info("cleanup.after_run has no effect: a run always cleans up, unless --no-cleanup")
+        if not settings.cleanup and target.server is not None:
+            _log.warning("--no-cleanup with --local: what is left ends with the local server")
+        if settings.steady:
+            plan: FixedPlan | SteadyPlan = SteadyPlan(scenario.matrix[0], at_once=settings.at_once)
+        else:
+            plan = FixedPlan(tasks(scenario))
+        return Session(
+            folder=folder,
+            orders=orders,
+            transport=target.transport,
+            plan=plan,
+            report=self._report,
+            say=_log.info,
+            show=_tables.info,
+            at_end=target.close,
+        )
+
+    def _describe(self, settings: Settings, prepared: _Prepared, orders: Orders) -> dict[str, Any]:
+        """What run.json says when a run starts."""
+        folder, target, binary = prepared.folder, prepared.target, settings.binary
+        return {
+            "run_id": folder.run_id,
+            "run_label": folder.label,
+            "scenario_file": settings.scenario_file,
+            "scenario": settings.scenario.snapshot(),
+            "planned": orders.planned,
+            "base_url": target.base_url,
+            "transport": target.transport.name,
+            "treadstone_version": binary.version,
+            "treadstone_binary": str(binary.path),
+            "cli_startup_ms": round(target.startup_sec * 1000),
+            "locust_version": locust.__version__,
+            "plugin_version": __version__,
+            "machine": f"{platform.machine()}-{platform.system().lower()}",
+            "workers": 1,
+            "options": {
+                "users": self._options.num_users,
+                "spawn_rate": self._options.spawn_rate,
+                "run_time_sec": self._options.run_time,
+                "local_profile": settings.local_profile,
+                "cleanup": settings.cleanup,
+            },
+            "started_at": utc_now(),
+            "finished_at": None,
+        }
+
+    def _report(self, step: Step) -> None:
+        self._environment.events.request.fire(
+            request_type=REQUEST_TYPE,
+            name=step.name,
+            response_time=step.response_ms,
+            response_length=0,
+            exception=step.failure,
+            context={},
+            start_time=time.time() - step.response_ms / 1000,
+        )
+
+    def _on_spawning_complete(self, **_: Any) -> None:
+        self._ramped_up.set()
+
+    def _watch(self, session: Session) -> None:
+        """End the test once every task is resolved and the ramp-up is over."""
+        session.plan.finished.wait()
+        self._ramped_up.wait()
+        # From a greenlet of its own: the runner kills those that it knows.
+        gevent.spawn(self._end_test)
+
+    def _end_test(self) -> None:
+        runner = self._environment.runner
+        if runner is None:
+            return
+        if self._options.headless:
+            runner.quit()
+        else:
+            runner.stop()
+
+    # End
+
+    def _on_test_stopping(self, **_: Any) -> None:
+        session = self._session
+        if session is not None:
+            session.finish(_natural_ending(session))
+            session.drained.wait()
+
+    def _on_test_stop(self, **_: Any) -> None:
+        session = self._session
+        if session is not None:
+            session.finish(_natural_ending(session))
+            session.finished.wait()
+            self._set_exit_code(session)
+        if self._watcher is not None:
+            self._watcher.kill()
+
+    def _on_quitting(self, **_: Any) -> None:
+        if self._prepared is not None:
+            self._prepared.discard()
+            self._prepared = None
+        session = self._session
+        if session is not None:
+            # On SIGTERM, Locust quits before it stops the test.
+            session.finish(Ending.INTERRUPTED)
+            session.finished.wait()
+            self._set_exit_code(session)
+
+    def _set_exit_code(self, session: Session) -> None:
+        """The worst of all runs of this process; Locust's own option says what failures give."""
+        self._codes.append(session.exit_code)
+        code = int(worst(self._codes))
+        runner = self._environment.runner
+        failed = runner is not None and bool(runner.errors or runner.exceptions)
+        if code == ExitCode.REQUESTS_FAILED or (code == ExitCode.OK and failed):
+            code = self._options.exit_code_on_error
+        self._environment.process_exit_code = code
+
+    def _on_signal(self, name: str) -> None:
+        session = self._session
+        if session is None or session.finished.is_set():
+            if name == "Ctrl-C":
+                self._quit()
+            return  # SIGTERM is Locust's: it quits by itself
+        if not session.closing:
+            _log.info("%s: the run ends, its sandboxes are removed", name)
+            session.finish(Ending.INTERRUPTED)
+            if name == "Ctrl-C":
+                session.finished.wait()
+                self._quit()
+        elif not self._warned:
+            self._warned = True
+            _log.warning("%s: still finishing; once more ends it now and leaves %s", name, session.outlook())
+        else:
+            _log.error(
+                "ended by force: left are %s. Remove them with: python -m treadstone_user sweep %s",
+                session.outlook(),
+                session.folder.run_id,
+            )
+            error = SystemExit(int(ExitCode.LEFT_BEHIND))
+            gevent.get_hub().handle_system_error(SystemExit, error)
+
+    def _quit(self) -> None:
+        """End the process the way Locust itself does at the end of a run."""
+        if self._environment.runner is not None:
+            self._environment.runner.quit()
+        if self._web_ui is not None:
+            self._web_ui.stop()
+
+
+def _natural_ending(session: Session) -> Ending:
+    return Ending.COMPLETED if session.plan.finished.is_set() else Ending.STOPPED
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does: raise KeyboardInterrupt, so that nothing is left behind."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

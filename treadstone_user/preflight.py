@@ -1,0 +1,95 @@
+"""Preflight: is everything there that the run needs? Asked before a single sandbox is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from treadstone_user.binary import Binary, read_version
+from treadstone_user.model import Template, Variant
+from treadstone_user.transports.base import (
+    ApiError,
+    AuthError,
+    CallError,
+    ConnectError,
+    PreflightError,
+    RequestTimeout,
+    Transport,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What preflight found out."""
+
+    account: str
+    templates: tuple[Template, ...]
+
+
+def measure_startup(binary: Binary, environment: Mapping[str, str], *, calls: int = 2) -> float:
+    """Seconds that a CLI process takes by itself: the fastest of some calls that reach no server."""
+    return min(_time(lambda: read_version(binary.path, environment)) for _ in range(calls))
+
+
+def _time(action: Callable[[], object]) -> float:
+    started = time.monotonic()
+    action()
+    return time.monotonic() - started
+
+
+def check(
+    transport: Transport, *, base_url: str, matrix: Sequence[Variant], say: Callable[[str], None]
+) -> Preflight:
+    """Ask the server who we are and what it offers, and hold the matrix against it.
+
+    Raises `PreflightError` with what to do about it.
+    """
+    try:
+        account = transport.whoami().value
+        say(f"logged in at {base_url} as {account}")
+        templates = transport.templates().value
+    except CallError as error:
+        raise PreflightError(_advice(error, base_url)) from error
+    for template in sorted(templates, key=lambda t: t.name):
+        sizes = ", ".join(template.storage_sizes) or "no storage"
+        say(f"template {template.name}: {template.cpu} CPU, {template.memory} memory, {sizes}")
+    problems = compare(matrix, templates)
+    if problems:
+        raise PreflightError("\n".join(problems))
+    return Preflight(account, templates)
+
+
+def compare(matrix: Sequence[Variant], templates: Sequence[Template]) -> list[str]:
+    """What the matrix asks for and the server does not offer, a sentence each."""
+    offered = {template.name: template for template in templates}
+    problems = []
+    for variant in matrix:
+        where = f"matrix[{variant.index}]"
+        template = offered.get(variant.template)
+        if template is None:
+            names = ", ".join(sorted(offered)) or "none"
+            problems.append(f"{where}.template: {variant.template} is not offered here; there are: {names}")
+        elif variant.persist and variant.storage_size not in template.storage_sizes:
+            sizes = ", ".join(template.storage_sizes) or "none"
+            problems.append(
+                f"{where}.storage_size: {variant.template} has no {variant.storage_size} here; "
+                f"there are: {sizes}"
+            )
+    return problems
+
+
+def _advice(error: CallError, base_url: str) -> str:
+    login = f"`treadstone --base-url {base_url} auth login`"
+    if isinstance(error, AuthError) and error.status is None:
+        return f"not logged in at {base_url}: run {login}, or set TREADSTONE_API_KEY"
+    if isinstance(error, AuthError):
+        return (
+            f"{base_url} refuses the credential ({error}): set TREADSTONE_API_KEY to a valid key, "
+            f"or unset it and run {login}"
+        )
+    if isinstance(error, ConnectError | RequestTimeout):
+        return f"no Treadstone server answers at {base_url}: check the address, or try --local ({error.kind})"
+    if isinstance(error, ApiError):
+        return f"{base_url} answers {error.cause}: {error}"
+    return f"the CLI cannot be used with {base_url}: {error}"

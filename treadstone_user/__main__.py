@@ -1,0 +1,90 @@
+"""Commands without Locust: ``python -m treadstone_user sweep RUN_ID`` removes what a run left."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treadstone_user.binary import INSTALLER_URL, find_binary
+from treadstone_user.cleanup import Cleanup, about_itself
+from treadstone_user.eventlog import EventLog, read_events
+from treadstone_user.exitcode import ExitCode
+from treadstone_user.report import render_left
+from treadstone_user.run import RunFolder, read_run
+from treadstone_user.settings import CACHE
+from treadstone_user.summary import summarize
+from treadstone_user.target import connect
+from treadstone_user.transports.base import ConfigError, TreadstoneError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m treadstone_user", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sweep_parser = commands.add_parser("sweep", help="remove the sandboxes that a run left behind")
+    sweep_parser.add_argument("run_id", metavar="RUN_ID", help="the name of the run's folder")
+    sweep_parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    sweep_parser.add_argument("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
+    options = parser.parse_args(arguments)
+    try:
+        return sweep(options.results_dir / options.run_id, binary=options.binary)
+    except TreadstoneError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return ExitCode.MISTAKE
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; run the same command again to go on\n")
+        return ExitCode.LEFT_BEHIND
+
+
+def sweep(path: Path, *, binary: str | None) -> int:
+    """Finish a run's clean-up, and bring its artifacts up to date. Can be repeated."""
+    run = read_run(path)
+    persist, base_url = _kind(run), run.get("base_url")
+    if path.name != run["run_id"] or not isinstance(base_url, str):
+        raise ConfigError(f"{path / 'run.json'} belongs to another run: {run['run_id']}")
+    found = find_binary(
+        explicit=binary,
+        version="latest",
+        cache=CACHE,
+        installer_url=INSTALLER_URL,
+        env=os.environ,
+        announce=print,
+    )
+    transport = connect(found, base_url=base_url, environment=os.environ, say=print)
+    folder = RunFolder(path, run=run)
+    log = EventLog(folder.events_path, worker="sweep")
+    cleanup = Cleanup(
+        transport=transport,
+        run_id=folder.run_id,
+        persist=persist,
+        at_once=5,
+        log=log,
+        report=lambda step: None,
+        about=about_itself,
+        say=print,
+    )
+    outcome = cleanup.run().describe()
+    log.close()
+    folder.write_run(cleanup=outcome)
+    folder.write_summary(summarize(read_events(folder.events_path), folder.run))
+    results = str(path.parent)
+    left = render_left(outcome, run_id=folder.run_id, label=folder.label, results=results)
+    print(left or f"all {outcome['found']} sandboxes found of run {folder.run_id} are gone, none left")
+    return ExitCode.OK if outcome["verified"] else ExitCode.LEFT_BEHIND
+
+
+def _kind(run: Mapping[str, Any]) -> bool | None:
+    """The one `persist` of all rows of the run's scenario, None where there are both."""
+    try:
+        kinds = {bool(row["persist"]) for row in run["scenario"]["matrix"]}
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"the run.json of {run['run_id']} holds no scenario") from error
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The API's refusals: one exception, and one constructor for each documented code.
+
+Every refusal is answered as `{"error": {"code", "message", "status"}}`. Clients may rely on codes and
+statuses; the messages are those of the real server where they were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+
+class ApiError(Exception):
+    """A refusal with its HTTP status, its stable code and its message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+    def envelope(self) -> dict[str, Any]:
+        """Give the body that the API answers with."""
+        return {"error": {"code": self.code, "message": self.message, "status": self.status}}
+
+
+def auth_required() -> ApiError:
+    """No credential was sent."""
+    return ApiError(401, "auth_required", "Authentication required")
+
+
+def auth_invalid(message: str = "Invalid or expired API key.") -> ApiError:
+    """A credential was sent, and it is worth nothing."""
+    return ApiError(401, "auth_invalid", message)
+
+
+def bad_request(message: str) -> ApiError:
+    """Well-formed, but not acceptable."""
+    return ApiError(400, "bad_request", message)
+
+
+def invalid(*problems: str) -> ApiError:
+    """The input fails validation; all problems are told at once."""
+    return ApiError(422, "validation_error", "; ".join(problems))
+
+
+def conflict(message: str) -> ApiError:
+    """Something of that kind exists already."""
+    return ApiError(409, "conflict", message)
+
+
+def not_found(message: str) -> ApiError:
+    """No such route or thing."""
+    return ApiError(404, "not_found", message)
+
+
+def internal_error() -> ApiError:
+    """Answer for whatever the server did not foresee."""
+    return ApiError(500, "internal_error", "An unexpected error occurred.")
+
+
+def email_verification_required() -> ApiError:
+    """Accounts must confirm their address before they may create."""
+    return ApiError(
+        403, "email_verification_required", "Email verification required before creating sandboxes."
+    )
+
+
+def sandbox_not_found(sandbox_id: str) -> ApiError:
+    """No such sandbox, or another account's: the API does not say which."""
+    message = f"Sandbox {sandbox_id} does not exist or you don't have access to it."
+    return ApiError(404, "sandbox_not_found", message)
+
+
+def template_not_found(template: str) -> ApiError:
+    """No template of that name."""
+    return ApiError(404, "template_not_found", f"Template '{template}' not found.")
+
+
+def name_conflict(name: str) -> ApiError:
+    """The account has a sandbox of that name."""
+    message = f"A sandbox named '{name}' already exists for the current user."
+    return ApiError(409, "sandbox_name_conflict", message)
+
+
+def invalid_transition(sandbox_id: str, current: str, wanted: str) -> ApiError:
+    """The sandbox cannot go from the state it is in to the one asked for."""
+    message = f"Cannot transition sandbox {sandbox_id} from {current} to {wanted}."
+    return ApiError(409, "invalid_transition", message)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The documented answer of a refused create; its message may name `template`, `name` and `running`."""
+
+    code: str
+    message: str
+
+
+CREATE_REFUSALS: Mapping[int, Refusal] = MappingProxyType(
+    {
+        400: Refusal(
+            "sandbox_duration_exceeded",
+            "Requested sandbox duration exceeds the 'free' tier maximum of 2h. "
+            "Reduce auto_stop_interval or upgrade your plan.",
+        ),
+        402: Refusal(
+            "compute_quota_exceeded",
+            "Compute credits exhausted. Monthly used: 10.0 / 10.0 vCPU-hours, "
+            "extra remaining: 0.0 vCPU-hours. "
+            "Please wait for the next billing cycle or purchase additional credits.",
+        ),
+        403: Refusal(
+            "template_not_allowed",
+            "Template '{template}' is not available on the 'free' tier. Allowed templates: aio-sandbox-tiny. "
+            "Upgrade your plan to access this template.",
+        ),
+        409: Refusal(
+            "sandbox_name_conflict", "A sandbox named '{name}' already exists for the current user."
+        ),
+        429: Refusal(
+            "concurrent_limit_exceeded",
+            "Concurrent sandbox limit reached. Running: {running} / {running}. "
+            "Stop an existing sandbox before creating a new one.",
+        ),
+        500: Refusal("internal_error", "An unexpected error occurred."),
+        503: Refusal(
+            "sandbox_cap_exceeded",
+            "Sandbox creation is temporarily unavailable. Total sandboxes: {running} / {running}.",
+        ),
+    }
+)
+"""Statuses with which a profile can refuse creates (`create=429:5%`)."""
+
+
+def create_refused(status: int, *, template: str, name: str, running: int) -> ApiError:
+    """Build the refusal of a create for one of the statuses in `CREATE_REFUSALS`."""
+    refusal = CREATE_REFUSALS[status]
+    message = refusal.message.format(template=template, name=name, running=running)
+    return ApiError(status, refusal.code, message)

@@ -1,0 +1,201 @@
+"""Reading requests: JSON bodies and query parameters, with the messages of the real server.
+
+All problems of a request are told at once, each as `WHERE: WHAT`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prep.localserver.accounts import is_email
+from prep.localserver.catalogue import DEFAULT_STORAGE_SIZE
+from prep.localserver.errors import invalid
+from prep.localserver.sandbox import SandboxSpec
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,53}[a-z0-9])?")
+_STORAGE_SIZE = re.compile(r"[0-9]+(?:Gi|Ti)")
+_NAME_RULE = (
+    "Value error, Sandbox name must be 1-55 characters of lowercase letters, numbers, or hyphens, "
+    "and must start and end with a letter or number."
+)
+_AUTO_STOP_RULE = "Value error, auto_stop_interval must be 0 (never) or at least 1 minute."
+_AUTO_DELETE_RULE = "Value error, auto_delete_interval must be -1 or at least 1 minute."
+_STORAGE_RULE = (
+    "Value error, storage_size must match format '<number>Gi' or '<number>Ti' (e.g. 5Gi, 10Gi, 20Gi, 1Ti)."
+)
+_STORAGE_WITHOUT_PERSIST = "Value error, storage_size is only allowed when persist=true."
+_LABEL_RULE = "Each label filter must use key:value format."
+_MAX_KEY_LIFETIME = 31_536_000
+_KINDS = {
+    str: "Input should be a valid string",
+    int: "Input should be a valid integer",
+    bool: "Input should be a valid boolean",
+    dict: "Input should be a valid dictionary",
+}
+_REQUIRED = object()
+
+
+class Body:
+    """A JSON object on its way in: gives its fields and gathers what is wrong with them.
+
+    Raises:
+        ApiError: 422 if the text is no JSON object.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._fields = _json_object(text)
+        self._problems: list[str] = []
+
+    def field(self, name: str, kind: type, default: Any = _REQUIRED) -> Any:
+        """Give a field of a kind, or `default` where it is absent; one whose default is None may be null."""
+        value = self._fields.get(name, default)
+        if value is _REQUIRED:
+            self.problem(name, "Field required")
+            return kind()
+        if value is None and default is None:
+            return None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            self.problem(name, _KINDS[kind])
+            return kind() if default is _REQUIRED else default
+        return value
+
+    def problem(self, where: str, what: str) -> None:
+        """Note that something is wrong with a field, or with the whole body where that is empty."""
+        self._problems.append(f"body -> {where}: {what}" if where else f"body: {what}")
+
+    def check(self) -> None:
+        """Raise what was noted, if anything.
+
+        Raises:
+            ApiError: 422 with all problems.
+        """
+        if self._problems:
+            raise invalid(*self._problems)
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    if not text:
+        raise invalid("body: Field required")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise invalid(f"body -> {error.pos}: JSON decode error") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number too long, or nested too deep
+        raise invalid("body -> 0: JSON decode error") from error
+    if not isinstance(value, dict):
+        raise invalid("body: Input should be a valid dictionary or object to extract fields from")
+    return value
+
+
+def read_create(text: bytes) -> SandboxSpec:
+    """Read the body of a create; fields that the API does not know are passed over, as it does.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    body = Body(text)
+    template = body.field("template", str)
+    name = body.field("name", str, None)
+    labels = body.field("labels", dict, {})
+    auto_stop = body.field("auto_stop_interval", int, 60)
+    auto_delete = body.field("auto_delete_interval", int, -1)
+    persist = body.field("persist", bool, False)
+    storage_size = body.field("storage_size", str, None)
+    if name is not None and not _NAME.fullmatch(name):
+        body.problem("name", _NAME_RULE)
+    for key, value in labels.items():
+        if not isinstance(value, str):
+            body.problem(f"labels -> {key}", _KINDS[str])
+    if auto_stop < 0:
+        body.problem("auto_stop_interval", _AUTO_STOP_RULE)
+    if auto_delete != -1 and auto_delete < 1:
+        body.problem("auto_delete_interval", _AUTO_DELETE_RULE)
+    if storage_size is not None and not _STORAGE_SIZE.fullmatch(storage_size):
+        body.problem("storage_size", _STORAGE_RULE)
+    elif storage_size is not None and not persist:
+        body.problem("", _STORAGE_WITHOUT_PERSIST)
+    body.check()
+    return SandboxSpec(
+        template=template,
+        name=name,
+        labels=labels,
+        auto_stop_interval=auto_stop,
+        auto_delete_interval=auto_delete,
+        persist=persist,
+        storage_size=(storage_size or DEFAULT_STORAGE_SIZE) if persist else None,
+    )
+
+
+def read_credentials(text: bytes) -> tuple[str, str]:
+    """Read an e-mail address and a password.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    body = Body(text)
+    email, password = body.field("email", str), body.field("password", str)
+    body.check()
+    if not is_email(email):
+        body.problem("email", "value is not a valid email address: An email address must have an @-sign.")
+    body.check()
+    return email, password
+
+
+def read_new_key(text: bytes) -> tuple[str, int | None]:
+    """Read the name and the lifetime, in seconds, of a key to be made.
+
+    Raises:
+        ApiError: 422 with all problems, also for a scope: here every key may do everything, and to answer as
+            if it were limited would be a lie.
+    """
+    body = Body(text)
+    name = body.field("name", str, "default")
+    lifetime = body.field("expires_in", int, None)
+    if lifetime is not None and not 1 <= lifetime <= _MAX_KEY_LIFETIME:
+        body.problem("expires_in", f"Input should be from 1 to {_MAX_KEY_LIFETIME}")
+    if body.field("scope", dict, None) is not None:
+        body.problem("scope", "The local server makes keys of full scope only")
+    body.check()
+    return name, lifetime
+
+
+def read_page(query: Mapping[str, str], labels: Iterable[str]) -> tuple[int, int, dict[str, str]]:
+    """Read a list's limit, offset and label filters.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    problems: list[str] = []
+    limit = _bounded(query, "limit", 100, least=1, most=1000, problems=problems)
+    offset = _bounded(query, "offset", 0, least=0, most=2**63, problems=problems)
+    if problems:
+        raise invalid(*problems)
+    filters = dict(_label_filter(label) for label in labels)
+    return limit, offset, filters
+
+
+def _bounded(
+    query: Mapping[str, str], name: str, default: int, *, least: int, most: int, problems: list[str]
+) -> int:
+    text = query.get(name, str(default))
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        problems.append(
+            f"query -> {name}: Input should be a valid integer, unable to parse string as an integer"
+        )
+        return default
+    value = int(text)
+    if value < least:
+        problems.append(f"query -> {name}: Input should be greater than or equal to {least}")
+    if value > most:
+        problems.append(f"query -> {name}: Input should be less than or equal to {most}")
+    return value
+
+
+def _label_filter(text: str) -> tuple[str, str]:
+    key, _, value = text.partition(":")
+    if not key or not value:
+        raise invalid(_LABEL_RULE)
+    return key, value

@@ -9,11 +9,8 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import gevent
@@ -22,7 +19,6 @@ from gevent.event import Event as Flag
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.event import Events
-from locust.exception import StopTest
 from locust.runners import LocalRunner
 
 from treadstone_user import __version__
@@ -91,6 +87,7 @@ class Plugin:
         self._session: Session | None = None
         self._watcher: gevent.Greenlet[..., None] | None = None
         self._ramped_up = Flag()
+        self._started = False
         self._warned = False
         self._codes: list[ExitCode] = []
 
@@ -106,22 +103,21 @@ class Plugin:
         A mistake of the user's ends the process here, before any user starts.
         """
         options = self._options
+        gevent.signal_handler(signal.SIGINT, self._on_signal, "Ctrl-C")
+        gevent.signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM")
         try:
             if not isinstance(self._environment.runner, LocalRunner):
-                raise ConfigError(
-                    "this version runs in one process: leave out --master, --worker, --processes"
-                )
+                raise ConfigError("one process only, so far: leave out --master, --worker and --processes")
             if options.dry_run:
                 sys.stdout.write(render_scenario(read_scenario(options)[0]) + "\n")
                 sys.stdout.flush()
                 raise SystemExit(ExitCode.OK)
-            with _interruptible():
-                self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
-                self._fill_in_users(settings, options)
-                if options.headless or options.autostart:
-                    self._prepared = self._prepare(settings)
-                elif settings.base_url is not None:  # a server that is there already is checked at once
-                    open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info)
+            self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
+            self._fill_in_users(settings, options)
+            if options.headless or options.autostart:
+                self._prepared = self._prepare(settings)
+            elif settings.base_url is not None:  # a server that is there already is checked at once
+                open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info)
         except TreadstoneError as error:
             _refuse(str(error))
         except KeyboardInterrupt:
@@ -129,6 +125,7 @@ class Plugin:
             raise SystemExit(ExitCode.INCOMPLETE) from None
         if settings.base_url is not None:
             self._environment.host = settings.base_url.url  # the web UI shows it
+        self._started = True
         self._listen()
 
     def _fill_in_users(self, settings: Settings, options: Namespace) -> None:
@@ -148,8 +145,6 @@ class Plugin:
         events.test_stop.add_listener(self._on_test_stop)
         # It fires in reverse: registered here, it comes before the runner's own.
         events.quitting.add_listener(self._on_quitting)
-        gevent.signal_handler(signal.SIGINT, self._on_signal, "Ctrl-C")
-        gevent.signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM")
 
     def _prepare(self, settings: Settings) -> _Prepared:
         folder = RunFolder.claim(settings.results_dir)
@@ -167,15 +162,14 @@ class Plugin:
         settings = self._settings
         assert settings is not None, "listeners are registered once there are settings"
         self._await_previous(environment)
-        prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            try:
-                prepared = self._prepare(settings)
-            except TreadstoneError as error:
-                raise StopTest(f"the run does not start: {error}") from error
         self._ramped_up.clear()
         self._warned = False
-        self._session = self._open_session(settings, prepared)
+        self._session = None
+        prepared, self._prepared = self._prepared, None
+        try:
+            self._session = self._open_session(settings, prepared or self._prepare(settings))
+        except TreadstoneError as error:
+            _log.error("the run does not start: %s", error)
         attach(environment, self._session)
         self._watcher = gevent.spawn(self._watch, self._session)
 
@@ -255,9 +249,10 @@ class Plugin:
     def _on_spawning_complete(self, **_: Any) -> None:
         self._ramped_up.set()
 
-    def _watch(self, session: Session) -> None:
-        """End the test once every task is resolved and the ramp-up is over."""
-        session.plan.finished.wait()
+    def _watch(self, session: Session | None) -> None:
+        """End the test once every task is resolved and the ramp-up is over, or if there is no run."""
+        if session is not None:
+            session.plan.finished.wait()
         self._ramped_up.wait()
         # From a greenlet of its own: the runner kills those that it knows.
         gevent.spawn(self._end_test)
@@ -294,8 +289,7 @@ class Plugin:
             self._prepared = None
         session = self._session
         if session is not None:
-            # On SIGTERM, Locust quits before it stops the test.
-            session.finish(Ending.INTERRUPTED)
+            session.finish(Ending.INTERRUPTED)  # on SIGTERM, Locust quits before it stops the test
             session.finished.wait()
             self._set_exit_code(session)
 
@@ -311,18 +305,21 @@ class Plugin:
 
     def _on_signal(self, name: str) -> None:
         session = self._session
-        if session is None or session.finished.is_set():
+        if not self._started:
+            _throw_into_main(KeyboardInterrupt())
+        elif session is None or session.finished.is_set():
             if name == "Ctrl-C":
                 self._quit()
-            return  # SIGTERM is Locust's: it quits by itself
-        if not session.closing:
+            # SIGTERM is Locust's: it quits by itself
+        elif not session.closing:
             _log.info("%s: the run ends, its sandboxes are removed", name)
-            session.finish(Ending.INTERRUPTED)
+            session.interrupt()
             if name == "Ctrl-C":
                 session.finished.wait()
                 self._quit()
         elif not self._warned:
             self._warned = True
+            session.interrupt()
             _log.warning("%s: still finishing; once more ends it now and leaves %s", name, session.outlook())
         else:
             _log.error(
@@ -330,8 +327,7 @@ class Plugin:
                 session.outlook(),
                 session.folder.run_id,
             )
-            error = SystemExit(int(ExitCode.LEFT_BEHIND))
-            gevent.get_hub().handle_system_error(SystemExit, error)
+            _throw_into_main(SystemExit(int(ExitCode.LEFT_BEHIND)))
 
     def _quit(self) -> None:
         """End the process the way Locust itself does at the end of a run."""
@@ -345,15 +341,6 @@ def _natural_ending(session: Session) -> Ending:
     return Ending.COMPLETED if session.plan.finished.is_set() else Ending.STOPPED
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does: raise KeyboardInterrupt, so that nothing is left behind."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _throw_into_main(error: BaseException) -> None:
+    """Raise in the main greenlet, where Locust waits for the end."""
+    gevent.get_hub().handle_system_error(type(error), error)

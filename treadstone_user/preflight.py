@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import socket
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from treadstone_user.binary import Binary, read_version
+from gevent.pool import Pool
+
 from treadstone_user.model import Template, Variant
 from treadstone_user.transports.base import (
     ApiError,
@@ -17,6 +20,10 @@ from treadstone_user.transports.base import (
     RequestTimeout,
     Transport,
 )
+from treadstone_user.transports.cli import CliTransport
+from treadstone_user.transports.places import Places
+
+_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +34,30 @@ class Preflight:
     templates: tuple[Template, ...]
 
 
-def measure_startup(binary: Binary, environment: Mapping[str, str], *, calls: int = 2) -> float:
-    """Seconds that a CLI process takes by itself: the fastest of some calls that reach no server."""
-    return min(_time(lambda: read_version(binary.path, environment)) for _ in range(calls))
+def measure_startup(binary: Path, environment: Mapping[str, str], *, at_once: int) -> float:
+    """Seconds that a CLI process takes until it sends its first byte, with `at_once` starting together.
+
+    The median of calls that reach no server: they are refused by a port where nothing listens.
+    """
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there; never listening
+        nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        transport = CliTransport(
+            binary=binary,
+            base_url=nowhere,
+            environment=environment,
+            places=Places(in_flight=at_once, starting=at_once),
+        )
+        rounds = [Pool(at_once).map(_refused_call, [transport] * at_once) for _ in range(_ROUNDS)]
+    return statistics.median(sec for took in rounds for sec in took)
 
 
-def _time(action: Callable[[], object]) -> float:
-    started = time.monotonic()
-    action()
-    return time.monotonic() - started
+def _refused_call(transport: CliTransport) -> float:
+    try:
+        transport.health()
+    except CallError as error:
+        return error.timing.latency_ms / 1000
+    raise PreflightError("the CLI got an answer from a port where nothing listens: is a proxy configured?")
 
 
 def check(
@@ -46,6 +68,7 @@ def check(
     Raises `PreflightError` with what to do about it.
     """
     try:
+        transport.health()
         account = transport.whoami().value
         say(f"logged in at {base_url} as {account}")
         templates = transport.templates().value

@@ -82,7 +82,9 @@ def _counts(name: str, bucket: Mapping[str, Any]) -> list[str]:
 
 def render_summary(summary: Mapping[str, Any]) -> str:
     """The final tables: counts with rates, and latencies with percentiles."""
-    rows = {"all": summary["overall"], **summary["by_template"]}
+    rows = {"all": summary["overall"]}
+    if len(summary["by_template"]) > 1:
+        rows |= summary["by_template"]
     if len(summary["by_persist"]) > 1:
         rows |= {f"persist={name}": bucket for name, bucket in summary["by_persist"].items()}
     counts = _table(

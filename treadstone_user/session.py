@@ -47,7 +47,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     """Locust's run time was reached, or somebody stopped the test in the web UI."""
     INTERRUPTED = "interrupted"
-    """Ctrl-C or SIGTERM."""
+    """Ctrl-C or SIGTERM, before all was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class Session:
         self.plan = plan
         self.exit_code = ExitCode.OK
         self.closing = False
+        self.ending = Ending.STOPPED
         self.drained = Flag()
         self.finished = Flag()
         self._orders = orders
@@ -155,7 +156,13 @@ class Session:
         """Begin the finish, if nobody has; returns at once."""
         if self._finishing is None:
             self.closing = True
-            self._finishing = gevent.spawn(self._finish, ending)
+            self.ending = ending
+            self._finishing = gevent.spawn(self._finish)
+
+    def interrupt(self) -> None:
+        """Begin the finish over a signal, or take note that one came while it goes."""
+        self.ending = Ending.INTERRUPTED
+        self.finish(Ending.INTERRUPTED)
 
     def outlook(self) -> str:
         """What would be left behind, were the finish ended now."""
@@ -166,14 +173,14 @@ class Session:
         more = f" and {unanswered} creates without an answer" if unanswered else ""
         return f"{there} sandboxes{more}, labelled {self.folder.label}"
 
-    def _finish(self, ending: Ending) -> None:
+    def _finish(self) -> None:
         try:
             self._drain()
             self.drained.set()
-            cleanup = self._clean_up(ending)
+            cleanup = self._clean_up()
             self._at_end()
             self._log.close()
-            self._conclude(ending, cleanup)
+            self._conclude(cleanup)
         except Exception:
             self.exit_code = ExitCode.LEFT_BEHIND
             self._show(f"the finish of run {self.folder.run_id} failed; its events are in {self.folder.path}")
@@ -191,11 +198,11 @@ class Session:
         self._poller.stop()
         self._progress.stop()
 
-    def _clean_up(self, ending: Ending) -> dict[str, Any]:
+    def _clean_up(self) -> dict[str, Any]:
         reason = None
         if not self._orders.cleanup:
             reason = "--no-cleanup"
-        elif ending is Ending.INTERRUPTED and not self._orders.scenario.cleanup_on_failure:
+        elif self.ending is Ending.INTERRUPTED and not self._orders.scenario.cleanup_on_failure:
             reason = "interrupted, and cleanup.on_failure is false"
         if reason is not None:
             return {"ran": False, "reason": reason}
@@ -212,12 +219,12 @@ class Session:
         )
         return cleanup.run().describe()
 
-    def _conclude(self, ending: Ending, cleanup: dict[str, Any]) -> None:
+    def _conclude(self, cleanup: dict[str, Any]) -> None:
         folder = self.folder
         folder.write_run(
             finished_at=utc_now(),
             duration_sec=round(time.monotonic() - self._started, 3),
-            ending=str(ending),
+            ending=str(self.ending),
             cleanup=cleanup,
         )
         summary = summarize(read_events(folder.events_path), folder.run)
@@ -230,7 +237,7 @@ class Session:
             self._show(left)
         elif cleanup["ran"]:
             self._show(f"clean-up: all {cleanup['found']} sandboxes found are gone, none left")
-        self._show(f"run {folder.run_id} {ending}, results in {folder.path}")
+        self._show(f"run {folder.run_id} {self.ending}, results in {folder.path}")
 
     def _about(self, sandbox: Sandbox) -> Mapping[str, Any]:
         """How events name a sandbox: by its task where the run knows it, else by itself."""

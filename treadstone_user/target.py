@@ -41,13 +41,14 @@ def connect(
     say: Callable[[str], None],
 ) -> CliTransport:
     """A CLI transport with places for `at_once` calls; measures the CLI's start-up first."""
-    startup_sec = measure_startup(binary, environment)
+    cores, environment = _cores(), _spare_loopback(environment)
+    startup_sec = measure_startup(binary.path, environment, at_once=cores)
     say(f"treadstone {binary.version} ({binary.source}), starts in {startup_sec:.2f} s")
     return CliTransport(
         binary=binary.path,
         base_url=base_url,
         environment=environment,
-        places=Places(in_flight=at_once, starting=_cores(), startup_sec=startup_sec),
+        places=Places(in_flight=at_once, starting=cores, startup_sec=startup_sec),
     )
 
 
@@ -88,6 +89,13 @@ def open_target(
         if server is not None:
             server.stop()
         raise
+
+
+def _spare_loopback(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with this machine itself exempt from any proxy."""
+    names = ("NO_PROXY", "no_proxy")
+    exempt = [environment[name] for name in names if environment.get(name)][:1]
+    return {**environment, **dict.fromkeys(names, ",".join([*exempt, "127.0.0.1", "localhost", "::1"]))}
 
 
 def _cores() -> int:

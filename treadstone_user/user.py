@@ -10,11 +10,11 @@ from locust.env import Environment
 
 from treadstone_user.session import Session
 
-_sessions: WeakKeyDictionary[Environment, Session] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[Environment, Session | None] = WeakKeyDictionary()
 
 
-def attach(environment: Environment, session: Session) -> None:
-    """Make a session the one that the environment's users work for, from now on."""
+def attach(environment: Environment, session: Session | None) -> None:
+    """Make a session the one that the environment's new users work for; None has them idle."""
     _sessions[environment] = session
 
 

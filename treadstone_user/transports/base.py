@@ -254,6 +254,10 @@ class Transport(Protocol):
         """Ask for a sandbox's removal; it may stay visible as `deleting` for seconds."""
         ...
 
+    def health(self) -> Reply[None]:
+        """Whether the server answers at all; needs no credential."""
+        ...
+
     def whoami(self) -> Reply[str]:
         """The e-mail address of the account that the credential belongs to."""
         ...

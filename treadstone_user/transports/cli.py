@@ -157,6 +157,10 @@ class CliTransport:
         """Ask for a sandbox's removal; see `Transport.delete`."""
         return self._call(["sandboxes", "delete", sandbox_id], _read_deleted)
 
+    def health(self) -> Reply[None]:
+        """Whether the server answers; see `Transport.health`."""
+        return self._call(["system", "health"], _json(wire.read_health))
+
     def whoami(self) -> Reply[str]:
         """The account's e-mail address; see `Transport.whoami`."""
         return self._call(["auth", "whoami"], _json(wire.read_account))

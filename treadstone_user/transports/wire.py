@@ -72,3 +72,8 @@ def _read_template(data: Mapping[str, Any]) -> Template:
 def read_account(data: Any) -> str:
     """The e-mail address from the API's JSON of the current user. Raises `BadOutput`."""
     return str(_field(_object(data, "user"), "email", str, "user"))
+
+
+def read_health(data: Any) -> None:
+    """Take in the API's JSON on its health. Raises `BadOutput` where it is none."""
+    _field(_object(data, "health"), "status", str, "health")

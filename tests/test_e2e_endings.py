@@ -1,0 +1,132 @@
+"""Every ending: whatever stops a run, its sandboxes are gone, and it says what happened."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.runs import Run, scenario_file
+
+SIGNALS = [pytest.param(signal.SIGINT, id="ctrl-c"), pytest.param(signal.SIGTERM, id="sigterm")]
+
+
+def start(folder: Path, count: int, profile: str, *more: str, **scenario: object) -> Run:
+    """Start a run with a local server."""
+    file = scenario_file(folder, count, **scenario)
+    arguments = ["--headless", "--only-summary", "--scenario", file, "--local", "--local-profile", profile]
+    return Run(folder, *arguments, *more)
+
+
+def assert_nothing_left(run: Run) -> None:
+    """The server's log and the summary agree: every sandbox that was made is gone."""
+    result = run.only
+    assert all(line["gone"] for line in result.truth), run.output
+    assert result.summary["cleanup"]["verified"]
+    assert result.overall["deleted_ok"] == len(result.truth) == result.overall["created_ok"]
+    submitted = {event["task"] for event in result.events("create_submitted")}
+    ends = [
+        event["task"]
+        for event in result.events("create_err", "ready", "failed_status", "poll_timeout", "interrupted")
+    ]
+    assert sorted(ends) == sorted(submitted), "each submitted task has one end"
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_in_preflight_leaves_nothing_at_all(tmp_path: Path, number: signal.Signals) -> None:
+    """Nothing was created, no folder is left, and the exit code is not 0."""
+    with start(tmp_path, 5, "ready=fixed(1)") as run:
+        run.until_said("local server at")
+        run.send(number)
+        assert run.wait() == 4
+    assert run.all == []
+    assert "interrupted before anything was created" in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_during_the_creates(tmp_path: Path, number: signal.Signals) -> None:
+    """Creates in flight end by themselves, no further one is sent, and all are removed."""
+    with start(tmp_path, 40, "ready=fixed(30) gone=fixed(0.2)") as run:
+        run.until_event("create_ok", 3)
+        run.send(number)
+        assert run.wait() == 4, run.output
+    assert_nothing_left(run)
+    assert 3 <= run.only.overall["submitted"] < 40
+    assert run.only.summary["ending"] == "interrupted"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_during_the_wait(tmp_path: Path, number: signal.Signals) -> None:
+    """Outstanding waits are told as interrupted, and are no failures of the server."""
+    with start(tmp_path, 4, "ready=fixed(60) gone=fixed(0.2)") as run:
+        run.until_event("create_ok", 4)
+        run.send(number)
+        assert run.wait() == 4, run.output
+    assert_nothing_left(run)
+    assert run.only.overall["interrupted"] == 4
+    assert run.only.overall["failed_status"] == run.only.overall["poll_timeout"] == 0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_during_the_clean_up(tmp_path: Path, number: signal.Signals) -> None:
+    """The first is told what would be left, and the clean-up goes on to its end."""
+    with start(tmp_path, 4, "ready=fixed(0.3) gone=fixed(2)") as run:
+        run.until_event("delete_ok")
+        run.send(number)
+        run.until_said("once more ends it now and leaves")
+        assert run.wait() == 4, run.output
+    assert_nothing_left(run)
+    assert run.only.overall["ready"] == 4
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_third_signal_ends_the_run_with_its_ledger_on_disk(tmp_path: Path, number: signal.Signals) -> None:
+    """Once starts the finish, twice tells what would be left, three times ends it and names the remedy."""
+    with start(tmp_path, 4, "ready=fixed(60) gone=fixed(60)") as run:
+        run.until_event("create_ok", 4)
+        run.send(number)
+        run.until_event("delete_ok", 4)
+        run.send(number)
+        run.until_said("once more ends it now and leaves")
+        run.send(number)
+        assert run.wait(timeout=20) == 5, run.output
+    result = run.only
+    assert f"sweep {result.path.name}" in run.output
+    assert len(result.events("create_ok")) == 4
+    assert "Traceback" not in run.output
+
+
+def test_run_time_that_is_too_short_makes_the_run_incomplete(tmp_path: Path) -> None:
+    """`-t` before every sandbox has its result: all are removed, and the exit code says it."""
+    with start(tmp_path, 4, "ready=fixed(60) gone=fixed(0.2)", "-t", "4s") as run:
+        assert run.wait() == 4, run.output
+    assert_nothing_left(run)
+    assert run.only.summary["ending"] == "stopped"
+
+
+def test_interrupt_leaves_the_sandboxes_where_the_scenario_wants_that(tmp_path: Path) -> None:
+    """`cleanup.on_failure: false` keeps them after an interrupt, and says how to remove them."""
+    with start(tmp_path, 2, "ready=fixed(60)", cleanup={"on_failure": False}) as run:
+        run.until_event("create_ok", 2)
+        run.send(signal.SIGINT)
+        assert run.wait() == 4, run.output
+    assert run.only.summary["cleanup"]["ran"] is False
+    assert [line["delete_requested"] for line in run.only.truth] == [None, None]
+    assert "sweep" in run.output
+
+
+def test_local_server_ends_when_the_run_is_killed(tmp_path: Path) -> None:
+    """SIGKILL: the events tell what was made, and the local server ends by itself, its truth log written."""
+    with start(tmp_path, 3, "ready=fixed(60)") as run:
+        run.until_event("create_ok", 3)
+        run.send(signal.SIGKILL)
+        run.wait()
+        truth = run.only.path / "truth.jsonl"
+        for _ in range(100):
+            if truth.read_text().count("\n") == 3:
+                break
+            signal.sigtimedwait([], 0.1)
+    assert {line["id"] for line in run.only.truth} == {e["sandbox_id"] for e in run.only.events("create_ok")}

@@ -1,4 +1,4 @@
-"""Commands without Locust: ``python -m treadstone_user sweep RUN_ID`` removes what a run left."""
+"""Commands beside Locust: ``sweep RUN_ID`` removes what a run left, ``options`` lists our options."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from locust.argument_parser import LocustArgumentParser
+
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.cleanup import Cleanup, about_itself
 from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.exitcode import ExitCode
+from treadstone_user.options import add_options
 from treadstone_user.report import render_left
 from treadstone_user.run import RunFolder, read_run
 from treadstone_user.settings import CACHE
@@ -29,7 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     sweep_parser.add_argument("run_id", metavar="RUN_ID", help="the name of the run's folder")
     sweep_parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
     sweep_parser.add_argument("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
+    commands.add_parser("options", help="print the options that the plugin adds to Locust's own")
     options = parser.parse_args(arguments)
+    if options.command == "options":
+        print_options()
+        return ExitCode.OK
     try:
         return sweep(options.results_dir / options.run_id, binary=options.binary)
     except TreadstoneError as error:
@@ -38,6 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; run the same command again to go on\n")
         return ExitCode.LEFT_BEHIND
+
+
+def print_options() -> None:
+    """Print the plugin's options: `locust --help` speaks before it has read a locustfile."""
+    parser = LocustArgumentParser(prog="locust", add_help=False, add_config_file_help=False)
+    add_options(parser)
+    parser.print_help()
 
 
 def sweep(path: Path, *, binary: str | None) -> int:

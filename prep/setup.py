@@ -17,7 +17,7 @@ from treadstone_user.model import Variant
 from treadstone_user.preflight import check
 from treadstone_user.scenario import find_scenario, load_scenario
 from treadstone_user.settings import CACHE, CONFIG, SCENARIOS, resolve_base_url
-from treadstone_user.target import connect
+from treadstone_user.target import connect_cli
 from treadstone_user.transports.base import TreadstoneError
 
 
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> None:
         env=os.environ,
         announce=_say,
     )
-    transport = connect(binary, base_url=base_url.url, environment=os.environ, say=_say)
+    transport = connect_cli(binary, base_url=base_url.url, environment=os.environ, say=_say)
     check(transport, base_url=base_url.url, matrix=matrix, say=_say)
     _say("ready for a run")
 

@@ -20,7 +20,7 @@ from treadstone_user.report import render_left
 from treadstone_user.run import RunFolder, read_run
 from treadstone_user.settings import CACHE
 from treadstone_user.summary import summarize
-from treadstone_user.target import connect
+from treadstone_user.target import connect_cli
 from treadstone_user.transports.base import ConfigError, TreadstoneError
 
 
@@ -68,7 +68,7 @@ def sweep(path: Path, *, binary: str | None) -> int:
         env=os.environ,
         announce=print,
     )
-    transport = connect(found, base_url=base_url, environment=os.environ, say=print)
+    transport = connect_cli(found, base_url=base_url, environment=os.environ, say=print)
     folder = RunFolder(path, run=run)
     log = EventLog(folder.events_path, worker="sweep")
     cleanup = Cleanup(

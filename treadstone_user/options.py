@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,20 @@ def add_options(parser: LocustArgumentParser) -> None:
         "TREADSTONE_BASE_URL",
         "The server; --host says the same. Else base_url of the config file, else what the CLI would use",
         metavar="URL",
+    )
+    add(
+        "--transport",
+        "TREADSTONE_TRANSPORT",
+        "How calls reach the server: through the CLI (default), or by its requests over HTTP",
+        choices=("cli", "http"),
+        default="cli",
+    )
+    add(
+        "--warm-cli",
+        "TREADSTONE_WARM_CLI",
+        "Import the CLI once and fork it for each call (default: where it is a Python console script)",
+        action=BooleanOptionalAction,
+        default=None,
     )
     add("--binary", "TREADSTONE_BINARY", "The CLI; found or installed if not given", metavar="PATH")
     add("--binary-version", "TREADSTONE_BINARY_VERSION", "Its version; else of the config file, else latest")
@@ -111,20 +125,23 @@ def read_settings(
         check_remote(base_url, sandboxes=sandboxes, approved=options.approve_remote)
         if not base_url.on_this_machine and not options.approve_remote:
             at_once = REMOTE_LIMIT
-    binary = find_binary(
-        explicit=options.binary,
-        version=options.binary_version or config.binary_version or "latest",
-        cache=CACHE,
-        installer_url=options.installer_url,
-        env=environment,
-        announce=say,
-    )
+    binary = None
+    if options.transport == "cli":
+        binary = find_binary(
+            explicit=options.binary,
+            version=options.binary_version or config.binary_version or "latest",
+            cache=CACHE,
+            installer_url=options.installer_url,
+            env=environment,
+            announce=say,
+        )
     return Settings(
         scenario=scenario,
         scenario_file=scenario_file,
         base_url=base_url,
         local_profile=options.local_profile,
         binary=binary,
+        warm_cli=options.warm_cli,
         results_dir=Path(options.results_dir),
         cleanup=not options.no_cleanup,
         at_once=at_once,

@@ -117,7 +117,7 @@ class Plugin:
             if options.headless or options.autostart:
                 self._prepared = self._prepare(settings)
             elif settings.base_url is not None:  # a server that is there already is checked at once
-                open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info)
+                open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info).close()
         except TreadstoneError as error:
             _refuse(str(error))
         except KeyboardInterrupt:
@@ -209,6 +209,7 @@ class Plugin:
     def _describe(self, settings: Settings, prepared: _Prepared, orders: Orders) -> dict[str, Any]:
         """What run.json says when a run starts."""
         folder, target, binary = prepared.folder, prepared.target, settings.binary
+        cli = target.cli
         return {
             "run_id": folder.run_id,
             "run_label": folder.label,
@@ -217,9 +218,10 @@ class Plugin:
             "planned": orders.planned,
             "base_url": target.base_url,
             "transport": target.transport.name,
-            "treadstone_version": binary.version,
-            "treadstone_binary": str(binary.path),
-            "cli_startup_ms": round(target.startup_sec * 1000),
+            "treadstone_version": binary.version if binary else None,
+            "treadstone_binary": str(binary.path) if binary else None,
+            "warm_cli": cli.warm if cli else None,
+            "cli_startup_ms": round(cli.startup_sec * 1000) if cli else None,
             "locust_version": locust.__version__,
             "plugin_version": __version__,
             "machine": f"{platform.machine()}-{platform.system().lower()}",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from gevent.pool import Pool
 
@@ -21,6 +21,7 @@ from treadstone_user.transports.base import (
     Transport,
 )
 from treadstone_user.transports.cli import CliTransport
+from treadstone_user.transports.launch import Launcher
 from treadstone_user.transports.places import Places
 
 _ROUNDS = 2
@@ -34,21 +35,23 @@ class Preflight:
     templates: tuple[Template, ...]
 
 
-def measure_startup(binary: Path, environment: Mapping[str, str], *, at_once: int) -> float:
-    """Seconds that a CLI process takes until it sends its first byte, with `at_once` starting together.
-
-    The median of calls that reach no server: they are refused by a port where nothing listens.
-    """
+@contextmanager
+def nowhere() -> Iterator[str]:
+    """A base URL on this machine where nothing listens: calls to it are refused at once."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there; never listening
-        nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        transport = CliTransport(
-            binary=binary,
-            base_url=nowhere,
-            environment=environment,
-            places=Places(in_flight=at_once, starting=at_once),
-        )
-        rounds = [Pool(at_once).map(_refused_call, [transport] * at_once) for _ in range(_ROUNDS)]
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+
+def measure_startup(launcher: Launcher, *, base_url: str, at_once: int) -> float:
+    """Seconds that a CLI process takes until it sends its first byte, with `at_once` starting together.
+
+    The median of calls that reach no server.
+    base_url: of `nowhere`.
+    """
+    places = Places(in_flight=at_once, starting=at_once)
+    transport = CliTransport(launcher=launcher, base_url=base_url, places=places)
+    rounds = [Pool(at_once).map(_refused_call, [transport] * at_once) for _ in range(_ROUNDS)]
     return statistics.median(sec for took in rounds for sec in took)
 
 
@@ -115,4 +118,4 @@ def _advice(error: CallError, base_url: str) -> str:
         return f"no Treadstone server answers at {base_url}: check the address, or try --local ({error.kind})"
     if isinstance(error, ApiError):
         return f"{base_url} answers {error.cause}: {error}"
-    return f"the CLI cannot be used with {base_url}: {error}"
+    return f"{base_url} cannot be used: {error.kind}: {error}"

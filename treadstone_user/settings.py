@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from treadstone_user.binary import Binary
 from treadstone_user.model import Variant
 from treadstone_user.scenario import Scenario
 from treadstone_user.transports.base import ConfigError
+from treadstone_user.transports.credentials import read_cli_config
 
 SCENARIOS = Path("scenarios")
 CONFIG = Path("treadstone.config.yaml")
@@ -87,23 +87,10 @@ def resolve_base_url(
         return found
     if configured:
         return read_base_url(configured, "treadstone.config.yaml")
-    own = _cli_config(environment).get("base_url")
+    own = read_cli_config(environment).get("base_url")
     if own:
         return read_base_url(str(own), "the CLI's config.toml")
     return BaseUrl(CLI_DEFAULT_BASE_URL, "the CLI's default", named=False)
-
-
-def _cli_config(environment: Mapping[str, str]) -> Mapping[str, object]:
-    home = environment.get("HOME")
-    path = (Path(home) if home else Path.home()) / ".config" / "treadstone" / "config.toml"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    section = content.get("default", {})
-    return section if isinstance(section, dict) else {}
 
 
 def check_remote(base_url: BaseUrl, *, sandboxes: int, approved: bool) -> None:
@@ -146,6 +133,8 @@ class Settings:
     Locust's web form can overwrite any parsed option, so no run reads those again.
 
     base_url: None with ``--local``, where each run has a server of its own.
+    binary: None with the HTTP transport, which needs none.
+    warm_cli: None for "where it is possible".
     at_once: the most lifecycles in flight of a steady load, None for no limit.
     """
 
@@ -153,7 +142,8 @@ class Settings:
     scenario_file: str | None
     base_url: BaseUrl | None
     local_profile: str | None
-    binary: Binary
+    binary: Binary | None
+    warm_cli: bool | None
     results_dir: Path
     cleanup: bool
     at_once: int | None

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from treadstone_user.binary import Binary
 from treadstone_user.localserver import LocalServer
-from treadstone_user.preflight import check, measure_startup
+from treadstone_user.preflight import check, measure_startup, nowhere
 from treadstone_user.settings import Settings
 from treadstone_user.transports.base import Transport
 from treadstone_user.transports.cli import CliTransport
+from treadstone_user.transports.credentials import find_credential
+from treadstone_user.transports.http import HttpTransport
 from treadstone_user.transports.places import Places
+from treadstone_user.transports.warm import warm_or_cold
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +26,59 @@ class Target:
 
     base_url: str
     transport: Transport
-    startup_sec: float
-    """What a CLI process takes by itself, as preflight measured it."""
     server: LocalServer | None
+    cli: CliTransport | None
+    """The transport, where it is the CLI."""
 
     def close(self) -> None:
-        """Stop the run's own server, if it has one."""
+        """End the transport, and the run's own server, if it has one."""
+        self.transport.close()
         if self.server is not None:
             self.server.stop()
 
 
-def connect(
+def connect_cli(
     binary: Binary,
     *,
     base_url: str,
     environment: Mapping[str, str],
+    warm: bool | None = None,
     at_once: int = 5,
     say: Callable[[str], None],
 ) -> CliTransport:
     """A CLI transport with places for `at_once` calls; measures the CLI's start-up first."""
     cores, environment = _cores(), _spare_loopback(environment)
-    startup_sec = measure_startup(binary.path, environment, at_once=cores)
-    say(f"treadstone {binary.version} ({binary.source}), starts in {startup_sec:.2f} s")
+    with nowhere() as refusing:
+        launcher = warm_or_cold(binary.path, environment, wanted=warm, nowhere=refusing, say=say)
+        try:
+            startup_sec = measure_startup(launcher, base_url=refusing, at_once=cores)
+        except BaseException:
+            launcher.close()
+            raise
+    kept = "kept warm, " if launcher.warm else ""
+    say(f"treadstone {binary.version} ({binary.source}), {kept}starts in {startup_sec:.2f} s")
     return CliTransport(
-        binary=binary.path,
+        launcher=launcher,
+        base_url=base_url,
+        places=Places(in_flight=at_once, starting=cores, startup_sec=startup_sec),
+    )
+
+
+def connect(
+    settings: Settings, *, base_url: str, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Transport:
+    """The transport that the settings ask for."""
+    at_once = settings.scenario.concurrency
+    if settings.binary is None:
+        credential = find_credential(environment, base_url)
+        return HttpTransport(base_url=base_url, credential=credential, at_once=at_once)
+    return connect_cli(
+        settings.binary,
         base_url=base_url,
         environment=environment,
-        places=Places(in_flight=at_once, starting=cores, startup_sec=startup_sec),
+        warm=settings.warm_cli,
+        at_once=at_once,
+        say=say,
     )
 
 
@@ -64,31 +94,23 @@ def open_target(
     truth: where that server writes its truth log; unused without such a server.
     Raises `TreadstoneError`; then nothing is left running.
     """
-    server = None
-    scenario = settings.scenario
-    try:
+    with ExitStack() as undo:
+        server = None
         if settings.base_url is not None:
             base_url = settings.base_url.url
         else:
             server = LocalServer.start(
                 profile=settings.local_profile, truth=truth, environment=environment, say=say
             )
+            undo.callback(server.stop)
             base_url = server.base_url
             environment = {**environment, "TREADSTONE_API_KEY": server.api_key}
             say(f"local server at {base_url}, its truth log is {truth}")
-        transport = connect(
-            settings.binary,
-            base_url=base_url,
-            environment=environment,
-            at_once=scenario.concurrency,
-            say=say,
-        )
-        check(transport, base_url=base_url, matrix=scenario.matrix, say=say)
-        return Target(base_url, transport, transport.startup_sec, server)
-    except BaseException:
-        if server is not None:
-            server.stop()
-        raise
+        transport = connect(settings, base_url=base_url, environment=environment, say=say)
+        undo.callback(transport.close)
+        check(transport, base_url=base_url, matrix=settings.scenario.matrix, say=say)
+        undo.pop_all()
+        return Target(base_url, transport, server, transport if isinstance(transport, CliTransport) else None)
 
 
 def _spare_loopback(environment: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ network failures alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -195,6 +196,14 @@ class ServerError(ApiError):
     kind = "server_error"
 
 
+_KEY = re.compile(r"sk-[A-Za-z0-9_-]{4,}")
+
+
+def redact(text: str) -> str:
+    """A text from outside without anything that looks like an API key."""
+    return _KEY.sub("sk-…", text)
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: Invalid,
     401: AuthError,
@@ -237,6 +246,10 @@ class Transport(Protocol):
     """
 
     name: str
+
+    def close(self) -> None:
+        """Let go of connections and processes. Nothing may be called afterwards."""
+        ...
 
     def create(self, spec: CreateSpec, *, before_send: BeforeSend) -> Reply[Sandbox]:
         """Ask for a sandbox; `before_send` runs once the call has its place."""

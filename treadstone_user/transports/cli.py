@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
-
-from gevent import subprocess
 
 from treadstone_user.model import Sandbox, SandboxPage, Template
 from treadstone_user.transports import wire
@@ -22,7 +15,6 @@ from treadstone_user.transports.base import (
     AuthError,
     BadOutput,
     BeforeSend,
-    BinaryNotFound,
     CallError,
     ConnectError,
     CreateSpec,
@@ -31,7 +23,9 @@ from treadstone_user.transports.base import (
     Timing,
     UsageError,
     api_error,
+    redact,
 )
+from treadstone_user.transports.launch import Finished, Launcher
 from treadstone_user.transports.places import Places
 
 CALL_TIMEOUT_SEC = 60.0
@@ -40,29 +34,19 @@ CALL_TIMEOUT_SEC = 60.0
 _SAID_LIMIT = 300
 _API_ERROR = re.compile(r"Error \((\d{3})\): (.*)", re.DOTALL)
 _BROKEN_CONNECTION = re.compile(r"Error: (?:Read|Write|Close|RemoteProtocol|LocalProtocol|Proxy)Error — ")
-_KEY = re.compile(r"sk-[A-Za-z0-9_-]{4,}")
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a CLI process left behind."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
 
 
 def _said(finished: Finished) -> str:
     """What the CLI said, short enough for a report and without anything like a key."""
     text = (finished.stderr.strip() or finished.stdout.strip() or "nothing")[:_SAID_LIMIT]
-    return f"exit code {finished.exit_code}, said: {_KEY.sub('sk-…', text)}"
+    return f"exit code {finished.exit_code}, said: {redact(text)}"
 
 
 def read_failure(finished: Finished) -> CallError:
     """The error that a non-zero exit of treadstone-cli 0.9 means."""
     stderr = finished.stderr.strip()
     if (match := _API_ERROR.match(stderr)) and int(match[1]) >= 400:
-        return api_error(int(match[1]), _KEY.sub("sk-…", match[2][:_SAID_LIMIT]))
+        return api_error(int(match[1]), redact(match[2][:_SAID_LIMIT]))
     if stderr.startswith("Error: Connection refused."):
         return ConnectError(_said(finished))
     if stderr.startswith("Error: Request timed out."):
@@ -89,18 +73,6 @@ def _read_deleted(finished: Finished) -> None:
         raise BadOutput(_said(finished))
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a CLI process with all that it started, and reap it."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=5)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            with suppress(Exception):
-                pipe.close()
-
-
 def _send_at_once(_queued: float) -> None:
     """A call that nobody has to hear of before it is sent."""
 
@@ -108,8 +80,8 @@ def _send_at_once(_queued: float) -> None:
 class CliTransport:
     """Calls through the `treadstone` binary; the credential goes by environment, never by argv.
 
-    environment: the whole environment of the processes (`HOME` and `TREADSTONE_API_KEY`
-        decide about the credential, by the CLI's own rules).
+    launcher: starts the processes; `HOME` and `TREADSTONE_API_KEY` in its environment decide
+        about the credential, by the CLI's own rules.
     places: shared by all calls. Polls are urgent: a late poll makes ready times imprecise.
     """
 
@@ -118,21 +90,29 @@ class CliTransport:
     def __init__(
         self,
         *,
-        binary: Path,
+        launcher: Launcher,
         base_url: str,
-        environment: Mapping[str, str],
         places: Places,
         timeout_sec: float = CALL_TIMEOUT_SEC,
     ) -> None:
-        self._command = [str(binary), "--json", "--base-url", base_url]
-        self._environment = dict(environment)
+        self._launcher = launcher
+        self._first = ["--json", "--base-url", base_url]
         self._places = places
         self._timeout_sec = timeout_sec
+
+    @property
+    def warm(self) -> bool:
+        """Whether calls skip the CLI's start-up."""
+        return self._launcher.warm
 
     @property
     def startup_sec(self) -> float:
         """How long a call counts as starting up, in seconds."""
         return self._places.startup_sec
+
+    def close(self) -> None:
+        """End what runs between calls; see `Transport.close`."""
+        self._launcher.close()
 
     def create(self, spec: CreateSpec, *, before_send: BeforeSend) -> Reply[Sandbox]:
         """Ask for a sandbox; see `Transport.create`."""
@@ -181,7 +161,7 @@ class CliTransport:
             before_send(queued)
             started = time.monotonic()
             try:
-                finished = self._run(arguments)
+                finished = self._launcher.run([*self._first, *arguments], timeout_sec=self._timeout_sec)
                 timing = Timing(queued, started, time.monotonic())
                 if finished.exit_code != 0:
                     raise read_failure(finished)
@@ -189,32 +169,6 @@ class CliTransport:
             except CallError as error:
                 error.timing = Timing(queued, started, time.monotonic())
                 raise
-
-    def _run(self, arguments: list[str]) -> Finished:
-        try:
-            process = subprocess.Popen(
-                [*self._command, *arguments],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for Locust; a create in flight ends by itself
-            )
-        except OSError as error:
-            raise BinaryNotFound(f"cannot start {self._command[0]}: {error.strerror}") from error
-        try:
-            stdout, stderr = process.communicate(timeout=self._timeout_sec)
-        except subprocess.TimeoutExpired:
-            _end_group(process)
-            raise RequestTimeout(f"no end of the CLI process within {self._timeout_sec:g} s") from None
-        except BaseException:
-            _end_group(process)
-            raise
-        return Finished(process.returncode, _text(stdout), _text(stderr))
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", errors="replace")
 
 
 def _json[T](read: Callable[[Any], T]) -> Callable[[Finished], T]:

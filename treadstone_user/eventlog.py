@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,11 @@ def describe_task(task: Task) -> dict[str, Any]:
 
 
 class EventLog:
-    """Appends events to a file, each flushed to the system at once, and tells listeners."""
+    """Appends events to a file, each flushed to the system at once, and tells listeners.
+
+    `ts` is the wall clock, for people; `t_ms` is the monotonic one since the log was opened,
+    for durations.
+    """
 
     def __init__(self, path: Path, *, worker: str) -> None:
         torn = _is_torn(path)
@@ -45,6 +50,7 @@ class EventLog:
             self._file.write("\n")
         self._worker = worker
         self._seq = 0
+        self._opened = time.monotonic()
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
@@ -54,7 +60,8 @@ class EventLog:
     def write(self, kind: EventKind, **fields: Any) -> None:
         """Write an event. Milliseconds are rounded to a tenth. Raises OSError, as files do."""
         self._seq += 1
-        event = {"ts": utc_now(), "event": str(kind), "worker": self._worker, "seq": self._seq}
+        t_ms = round((time.monotonic() - self._opened) * 1000, 1)
+        event = {"ts": utc_now(), "t_ms": t_ms, "event": str(kind), "worker": self._worker, "seq": self._seq}
         event |= {name: round(v, 1) if isinstance(v, float) else v for name, v in fields.items()}
         self._file.write(json.dumps(event, ensure_ascii=False) + "\n")
         self._file.flush()

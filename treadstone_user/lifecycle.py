@@ -9,7 +9,7 @@ from typing import Any
 from treadstone_user.eventlog import EventLog, describe_task
 from treadstone_user.model import EventKind, Sandbox, Task
 from treadstone_user.poller import Outcome, Poller, Seen
-from treadstone_user.steps import Report, Step, delete_and_record, describe_failure
+from treadstone_user.steps import Report, Step, delete_and_record, describe_failure, record_server_times
 from treadstone_user.transports.base import CallError, CreateSpec, Reply, Transport
 
 
@@ -19,13 +19,17 @@ class CalledOff(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a scenario says about each lifecycle; times in seconds, intervals in minutes."""
+    """What a scenario says about each lifecycle; times in seconds, intervals in minutes.
+
+    ask_server_times: get each sandbox as soon as it is ready, for the server's own times.
+    """
 
     label: str
     ready_timeout_sec: float
     auto_stop_interval: int
     auto_delete_interval: int
     delete_after_ready: bool
+    ask_server_times: bool
 
 
 class Lifecycle:
@@ -59,6 +63,8 @@ class Lifecycle:
             return
         about["sandbox_id"] = reply.value.id
         seen = self._await_ready(task, about, reply)
+        if self._rules.ask_server_times and seen.outcome is Outcome.READY:
+            record_server_times(self._transport, self._log, about)
         if self._rules.delete_after_ready and seen.outcome is not Outcome.INTERRUPTED:
             delete_and_record(self._transport, self._log, self._report, about)
 

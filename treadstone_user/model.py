@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -78,6 +79,17 @@ class Sandbox:
     created_at: str | None = None
     started_at: str | None = None
 
+    @property
+    def server_ready_ms(self) -> float | None:
+        """From created to ready by the server's own clock, in ms; None where it does not tell."""
+        if self.created_at is None or self.started_at is None:
+            return None
+        try:
+            took = datetime.fromisoformat(self.started_at) - datetime.fromisoformat(self.created_at)
+        except (ValueError, TypeError):  # no times, or only one of them has a zone
+            return None
+        return took / timedelta(milliseconds=1)
+
     def belongs_to(self, run_id: str) -> bool:
         """Whether the sandbox carries the label of this run."""
         return self.labels.get(LABEL_KEY) == run_label_value(run_id)
@@ -111,6 +123,7 @@ class EventKind(StrEnum):
     FAILED_STATUS = "failed_status"
     POLL_TIMEOUT = "poll_timeout"
     INTERRUPTED = "interrupted"
+    SERVER_TIMES = "server_times"
     POLL_ERR = "poll_err"
     DELETE_OK = "delete_ok"
     DELETE_ERR = "delete_err"

@@ -203,6 +203,7 @@ class Plugin:
             report=self._report,
             say=_log.info,
             show=_tables.info,
+            cli=target.cli,
             at_end=target.close,
         )
 

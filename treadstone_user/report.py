@@ -16,6 +16,14 @@ from treadstone_user.scenario import Scenario
 _WIDTH = 118
 
 
+_FIGURES = {
+    "create": "create_latency_ms",
+    "ready": "ready_latency_ms",
+    "time to ready": "time_to_ready_ms",
+    "server's own": "server_ready_ms",
+}
+
+
 def _text(*parts: Table | str) -> str:
     out = StringIO()
     console = Console(file=out, width=_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
@@ -60,10 +68,12 @@ def render_scenario(scenario: Scenario) -> str:
     return "\n".join([title, facts, render_matrix(scenario.matrix)])
 
 
-def _ms(value: float | None, supported: bool = True) -> str:
-    if value is None:
+def _duration(figures: Mapping[str, Any], name: str) -> str:
+    if figures[name] is None:
         return "-"
-    return f"{value / 1000:.2f} s" if supported else f"({value / 1000:.2f} s)"
+    bound = "≥ " if name in figures.get("at_least", ()) else ""
+    text = f"{bound}{figures[name] / 1000:.2f} s"
+    return f"({text})" if name in figures["unsupported"] else text
 
 
 def _percent(rate: float | None) -> str:
@@ -71,7 +81,7 @@ def _percent(rate: float | None) -> str:
 
 
 def _latencies(figures: Mapping[str, Any]) -> list[str]:
-    return [_ms(figures[p], p not in figures["unsupported"]) for p in ("p50", "p95", "p99", "max")]
+    return [_duration(figures, name) for name in ("p50", "p95", "p99", "max")]
 
 
 def _counts(name: str, bucket: Mapping[str, Any]) -> list[str]:
@@ -105,13 +115,24 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     latencies = _table("Latency", "", ["n", "p50", "p95", "p99", "max"])
     for name, bucket in rows.items():
         counts.add_row(*_counts(name, bucket))
-        for step in ("create", "ready"):
-            figures = bucket[f"{step}_latency_ms"]
-            latencies.add_row(f"{step} {name}", str(figures["n"]), *_latencies(figures))
+        for title, key in _FIGURES.items():
+            if bucket[key]["n"]:
+                latencies.add_row(f"{title} {name}", str(bucket[key]["n"]), *_latencies(bucket[key]))
     notes = (
         ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
     )
-    return _text(counts, latencies, *notes, *_failures(summary))
+    return _text(*_verdict(summary["verdict"]), counts, latencies, *notes, *_failures(summary))
+
+
+def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+    """The verdict in words; nothing where the server was measured."""
+    if not verdict["reasons"]:
+        return []
+    lines = ["verdict: client_saturated, some figures measure this client and not the server"]
+    for reason in verdict["reasons"]:
+        lines.append(f"  {', '.join(reason['figures'])}: {reason['text']}")
+        lines.append(f"    remedy: {reason['remedy']}")
+    return [*lines, ""]
 
 
 def _failures(summary: Mapping[str, Any]) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 import gevent
 from gevent.event import Event as Flag
-from gevent.pool import Group
+from gevent.pool import Group, Pool
 
 from treadstone_user.cleanup import Cleanup, about_itself
+from treadstone_user.clientwatch import ClientWatch
 from treadstone_user.eventlog import EventLog, read_events, utc_now
 from treadstone_user.exitcode import ExitCode, worst
 from treadstone_user.lifecycle import Lifecycle, Rules
@@ -28,9 +29,10 @@ from treadstone_user.progress import Progress, Tally
 from treadstone_user.report import render_left, render_summary
 from treadstone_user.run import RunFolder
 from treadstone_user.scenario import Scenario
-from treadstone_user.steps import Report, describe_failure
+from treadstone_user.steps import Report, describe_failure, record_server_times
 from treadstone_user.summary import summarize
 from treadstone_user.transports.base import CallError, Transport
+from treadstone_user.transports.cli import CliTransport
 
 DRAIN_SEC = 75.0
 """How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
@@ -79,6 +81,8 @@ class Session:
 
     report: gets each finished step, for Locust's request event.
     say: gets a line on what goes on; show: gets a table.
+    cli: the transport, where it is the CLI: then the server's times are asked for once the
+        burst is over, as each question costs a process.
     at_end: called once the clean-up is over, before the summary (stops a local server).
     """
 
@@ -92,6 +96,7 @@ class Session:
         report: Report,
         say: Callable[[str], None],
         show: Callable[[str], None],
+        cli: CliTransport | None,
         at_end: Callable[[], None],
     ) -> None:
         self.folder = folder
@@ -110,7 +115,9 @@ class Session:
         self._started = time.monotonic()
         self._finishing: gevent.Greenlet[..., None] | None = None
         self._lifecycles = Group()
+        self._ask_at_end = cli is not None and not orders.steady
         self._tasks: dict[str, Mapping[str, Any]] = {}
+        self._ready: list[str] = []
         self._settle_until = 0.0
         self._failed_polls: set[str] = set()
         self._log = EventLog(folder.events_path, worker="local")
@@ -132,10 +139,12 @@ class Session:
                 auto_stop_interval=scenario.auto_stop_interval,
                 auto_delete_interval=scenario.auto_delete_interval,
                 delete_after_ready=orders.steady,
+                ask_server_times=not self._ask_at_end,
             ),
             report=report,
             closing=lambda: self.closing,
         )
+        self._watch = ClientWatch(cli)
         self._progress.start()
 
     def lead(self, task: Task) -> None:
@@ -164,6 +173,9 @@ class Session:
         self.ending = Ending.INTERRUPTED
         self.finish(Ending.INTERRUPTED)
 
+    def _interrupted(self) -> bool:
+        return self.ending is Ending.INTERRUPTED
+
     def outlook(self) -> str:
         """What would be left behind, were the finish ended now."""
         counts = self._tally.counts
@@ -177,6 +189,8 @@ class Session:
         try:
             self._drain()
             self.drained.set()
+            self.folder.write_run(client=self._watch.stop())
+            self._ask_server_times()
             cleanup = self._clean_up()
             self._at_end()
             self._log.close()
@@ -198,11 +212,23 @@ class Session:
         self._poller.stop()
         self._progress.stop()
 
+    def _ask_server_times(self) -> None:
+        """Ask for the server's times of all that got ready, before they are deleted."""
+        if not self._ask_at_end or self._interrupted() or not self._ready:
+            return
+        self._say(f"asking the server for its own times of {len(self._ready)} sandboxes")
+        asked = Pool(self._orders.scenario.concurrency)
+        for sandbox_id in self._ready:
+            if self._interrupted():
+                break  # whoever interrupts wants the sandboxes gone, not more figures
+            asked.spawn(record_server_times, self._transport, self._log, self._tasks[sandbox_id])
+        asked.join()
+
     def _clean_up(self) -> dict[str, Any]:
         reason = None
         if not self._orders.cleanup:
             reason = "--no-cleanup"
-        elif self.ending is Ending.INTERRUPTED and not self._orders.scenario.cleanup_on_failure:
+        elif self._interrupted() and not self._orders.scenario.cleanup_on_failure:
             reason = "interrupted, and cleanup.on_failure is false"
         if reason is not None:
             return {"ran": False, "reason": reason}
@@ -247,6 +273,8 @@ class Session:
         if event["event"] == EventKind.CREATE_OK:
             names = ("task", "profile_idx", "template", "persist", "storage_size", "sandbox_id")
             self._tasks[event["sandbox_id"]] = {name: event[name] for name in names}
+        elif event["event"] == EventKind.READY:
+            self._ready.append(event["sandbox_id"])
         elif event["event"] == EventKind.CREATE_ERR and event["error_kind"] in _MAY_EXIST:
             # The server may still be making it: an empty list proves nothing before that.
             self._settle_until = time.monotonic() + _SETTLE_SEC

@@ -58,3 +58,19 @@ def delete_and_record(
     log.write(EventKind.DELETE_OK, **about, latency_ms=timing.latency_ms, http_status=status)
     report(Step(name, timing.latency_ms))
     return None
+
+
+def record_server_times(transport: Transport, log: EventLog, about: Mapping[str, Any]) -> None:
+    """Ask the server when it made a sandbox and when it saw it ready, and record the answer."""
+    try:
+        sandbox = transport.get(about["sandbox_id"]).value
+    except CallError as error:
+        log.write(EventKind.SERVER_TIMES, **about, server_ready_ms=None, **describe_failure(error))
+        return
+    log.write(
+        EventKind.SERVER_TIMES,
+        **about,
+        created_at=sandbox.created_at,
+        started_at=sandbox.started_at,
+        server_ready_ms=sandbox.server_ready_ms,
+    )

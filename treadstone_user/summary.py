@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from treadstone_user.model import Event, EventKind
+from treadstone_user.verdict import judge_client
 
 PERCENTILES = (50, 95, 99)
 
@@ -43,6 +45,47 @@ def distribution(values: Iterable[float]) -> dict[str, Any]:
     return found
 
 
+def censored(exact: Iterable[float], at_least: Iterable[float]) -> dict[str, Any]:
+    """The distribution of durations of which some are only known to be at least so long.
+
+    Each figure is the lowest that it can be, with every unknown at its bound. Those that could
+    be higher, were the unknowns endless, are named in `at_least`; the others are exact.
+    """
+    known, bounds = sorted(exact), list(at_least)
+    lowest = sorted([*known, *bounds])
+    highest = [*known, *([math.inf] * len(bounds))]
+    found = distribution(lowest)
+    open_ended = [f"p{p}" for p in PERCENTILES if highest and _moves(lowest, highest, p)]
+    found["at_least"] = open_ended + (["max"] if bounds else [])
+    return found
+
+
+def _moves(lowest: Sequence[float], highest: Sequence[float], percent: float) -> bool:
+    above = math.ceil(percent / 100 * (len(highest) - 1))
+    return math.isinf(highest[above]) or percentile(lowest, percent) != percentile(highest, percent)
+
+
+def _time_to_ready(events: Sequence[Event], timeout_ms: float) -> dict[str, Any]:
+    """From the create call to ready, over all created sandboxes.
+
+    One that failed or timed out never got ready, which takes at least the timeout; one whose
+    wait was interrupted takes at least as long as it was waited for.
+    """
+    never = (EventKind.FAILED_STATUS, EventKind.POLL_TIMEOUT)
+    bounds = [timeout_ms for event in events if event["event"] in never]
+    bounds += _numbers(events, EventKind.INTERRUPTED, "waited_ms")
+    return censored(_numbers(events, EventKind.READY, "ready_latency_ms"), bounds)
+
+
+def _uncertainty(events: Iterable[Event]) -> list[float]:
+    """How far apart the bounds of each ready time are."""
+    return [
+        event["ready_latency_ms"] - event["ready_after_ms"]
+        for event in events
+        if event["event"] == EventKind.READY and event.get("ready_after_ms") is not None
+    ]
+
+
 def error_key(event: Event) -> str:
     """How a failed call is counted: by HTTP status, or by kind where there was none."""
     status = event.get("http_status")
@@ -57,8 +100,10 @@ def _numbers(events: Sequence[Event], kind: EventKind, name: str) -> list[float]
     return [event[name] for event in events if event["event"] == kind and event.get(name) is not None]
 
 
-def bucket(events: Sequence[Event]) -> dict[str, Any]:
+def bucket(events: Sequence[Event], *, timeout_ms: float) -> dict[str, Any]:
     """Counts, rates and latencies of a set of events.
+
+    timeout_ms: how long the run waited for a sandbox to get ready.
 
     A sandbox counts once as deleted: `deleted_err` are those that were never removed, however
     often that was tried; `delete_errors` counts the failed calls by HTTP status.
@@ -84,8 +129,11 @@ def bucket(events: Sequence[Event]) -> dict[str, Any]:
         "failed_statuses": _count(events, EventKind.FAILED_STATUS, lambda event: event["last_status"]),
         "delete_errors": _errors(events, EventKind.DELETE_ERR),
         "create_latency_ms": distribution(_numbers(events, EventKind.CREATE_OK, "latency_ms")),
-        "create_queue_ms": distribution(_numbers(events, EventKind.CREATE_OK, "queue_ms")),
+        "queue_ms": distribution(_numbers(events, EventKind.CREATE_OK, "queue_ms")),
         "ready_latency_ms": distribution(_numbers(events, EventKind.READY, "ready_latency_ms")),
+        "ready_uncertainty_ms": distribution(_uncertainty(events)),
+        "time_to_ready_ms": _time_to_ready(events, timeout_ms),
+        "server_ready_ms": distribution(_numbers(events, EventKind.SERVER_TIMES, "server_ready_ms")),
     }
 
 
@@ -98,12 +146,25 @@ def _errors(events: Iterable[Event], kind: EventKind) -> dict[str, int]:
     return _count(events, kind, error_key)
 
 
-def _by(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, dict[str, Any]]:
+def _by(
+    events: Iterable[Event], key: Callable[[Event], str], *, timeout_ms: float
+) -> dict[str, dict[str, Any]]:
     groups: dict[str, list[Event]] = {}
     for event in events:
         if event.get("template") is not None:  # a failed poll belongs to no sandbox
             groups.setdefault(key(event), []).append(event)
-    return {name: bucket(group) for name, group in sorted(groups.items())}
+    return {name: bucket(group, timeout_ms=timeout_ms) for name, group in sorted(groups.items())}
+
+
+def burst(events: Iterable[Event]) -> dict[str, float | None]:
+    """How the creates were spread: seconds from the first to the last one sent, and their rate."""
+    sent = [e["t_ms"] for e in events if e["event"] == EventKind.CREATE_SUBMITTED and "t_ms" in e]
+    spread_sec = (max(sent) - min(sent)) / 1000 if len(sent) > 1 else None
+    rate = (len(sent) - 1) / spread_sec if spread_sec else None
+    return {
+        "burst_spread_sec": None if spread_sec is None else round(spread_sec, 3),
+        "creates_per_sec": None if rate is None else round(rate, 2),
+    }
 
 
 def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,15 +175,21 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
         clean-up left.
     """
     events = list(events)
-    overall = bucket(events)
+    timeout_ms = run["scenario"]["ready_timeout_sec"] * 1000
+    overall = bucket(events, timeout_ms=timeout_ms)
+    by_template = _by(events, lambda event: event["template"], timeout_ms=timeout_ms)
+    by_persist = _by(events, lambda event: "true" if event["persist"] else "false", timeout_ms=timeout_ms)
+    client = {**(run.get("client") or {}), **burst(events)}
     return {
         "run_id": run["run_id"],
+        "verdict": judge_client(overall, client),
         "total_duration_sec": run.get("duration_sec"),
         "ending": run.get("ending"),
         "planned": run.get("planned"),
         "overall": overall,
-        "by_template": _by(events, lambda event: event["template"]),
-        "by_persist": _by(events, lambda event: "true" if event["persist"] else "false"),
+        "by_template": by_template,
+        "by_persist": by_persist,
         "polls_failed": _errors(events, EventKind.POLL_ERR),
+        "client": client,
         "cleanup": run.get("cleanup"),
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from treadstone_user.binary import Binary
+from treadstone_user.clientwatch import usable_cores
 from treadstone_user.localserver import LocalServer
 from treadstone_user.preflight import check, measure_startup, nowhere
 from treadstone_user.settings import Settings
@@ -47,7 +47,7 @@ def connect_cli(
     say: Callable[[str], None],
 ) -> CliTransport:
     """A CLI transport with places for `at_once` calls; measures the CLI's start-up first."""
-    cores, environment = _cores(), _spare_loopback(environment)
+    cores, environment = usable_cores(), _spare_loopback(environment)
     with nowhere() as refusing:
         launcher = warm_or_cold(binary.path, environment, wanted=warm, nowhere=refusing, say=say)
         try:
@@ -118,8 +118,3 @@ def _spare_loopback(environment: Mapping[str, str]) -> dict[str, str]:
     names = ("NO_PROXY", "no_proxy")
     exempt = [environment[name] for name in names if environment.get(name)][:1]
     return {**environment, **dict.fromkeys(names, ",".join([*exempt, "127.0.0.1", "localhost", "::1"]))}
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

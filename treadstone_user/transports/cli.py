@@ -110,6 +110,15 @@ class CliTransport:
         """How long a call counts as starting up, in seconds."""
         return self._places.startup_sec
 
+    @property
+    def start_blocked_sec(self) -> float:
+        """For how long calls waited for nothing but a place to start."""
+        return self._places.start_blocked_sec
+
+    def cpu_sec(self) -> float:
+        """CPU seconds of all calls that have ended; only a difference has a meaning."""
+        return self._launcher.cpu_sec()
+
     def close(self) -> None:
         """End what runs between calls; see `Transport.close`."""
         self._launcher.close()

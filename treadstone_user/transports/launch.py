@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +40,10 @@ class Launcher(Protocol):
         than `timeout_sec` is killed with all that it started. Raises `RequestTimeout`,
         `BinaryNotFound`, `BadOutput`.
         """
+        ...
+
+    def cpu_sec(self) -> float:
+        """CPU seconds of all calls that have ended; only a difference has a meaning."""
         ...
 
     def close(self) -> None:
@@ -96,6 +101,11 @@ class ColdLauncher:
             _end(process)
             raise
         return Finished(process.returncode, text(stdout), text(stderr))
+
+    def cpu_sec(self) -> float:
+        """CPU seconds of all children that this process has waited for."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -41,6 +41,14 @@ class Places:
         self._starting = 0
         self._asked = 0
         self._waiting: list[tuple[bool, int, _Ticket]] = []
+        self._blocked_since: float | None = None
+        self._blocked_sec = 0.0
+
+    @property
+    def start_blocked_sec(self) -> float:
+        """For how long callers waited for nothing but a place to start."""
+        since = self._blocked_since
+        return self._blocked_sec + (time.monotonic() - since if since is not None else 0.0)
 
     @contextmanager
     def hold(self, *, urgent: bool = False) -> Iterator[float]:
@@ -66,6 +74,14 @@ class Places:
             ticket.starting = True
             ticket.granted.set()
             gevent.spawn_later(self.startup_sec, self._started, ticket)
+        self._note_blocked(bool(self._waiting) and self._in_flight < self._limit)
+
+    def _note_blocked(self, blocked: bool) -> None:
+        if blocked and self._blocked_since is None:
+            self._blocked_since = time.monotonic()
+        elif not blocked and self._blocked_since is not None:
+            self._blocked_sec += time.monotonic() - self._blocked_since
+            self._blocked_since = None
 
     def _started(self, ticket: _Ticket) -> None:
         if ticket.starting:

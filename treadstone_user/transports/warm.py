@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gevent
+import psutil
 from gevent import socket, subprocess
 from gevent.fileobject import FileObject
 
@@ -106,6 +107,14 @@ class WarmLauncher:
                 if lost.sent:  # a create may have happened: it is not sent twice
                     raise BadOutput("the warm CLI was lost in the middle of the call") from None
         return self._cold.run(arguments, timeout_sec=timeout_sec)
+
+    def cpu_sec(self) -> float:
+        """CPU seconds of the parent with its children, and of cold calls."""
+        with suppress(psutil.Error):
+            used = psutil.Process(self._parent.pid).cpu_times()
+            warm = used.user + used.system + used.children_user + used.children_system
+            return float(warm + self._cold.cpu_sec())
+        return self._cold.cpu_sec()
 
     def close(self) -> None:
         """End the parent; calls in flight end by themselves."""

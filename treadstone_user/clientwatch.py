@@ -1,0 +1,65 @@
+"""The client watches itself: how long its event loop stands still, and what CPU it takes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from array import array
+from typing import Any
+
+import gevent
+
+from treadstone_user.summary import distribution
+from treadstone_user.transports.cli import CliTransport
+
+_TICK_SEC = 0.02
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class ClientWatch:
+    """Watches this process and its CLI calls from its making until `stop`.
+
+    cli: the transport, where it is the CLI.
+    """
+
+    def __init__(self, cli: CliTransport | None) -> None:
+        self._cli = cli
+        self._lags_ms = array("f")
+        self._started = time.monotonic()
+        self._own_sec, self._cli_sec = _own_cpu_sec(), cli.cpu_sec() if cli else 0.0
+        self._blocked_sec = cli.start_blocked_sec if cli else 0.0
+        self._greenlet = gevent.spawn(self._loop)
+
+    def stop(self) -> dict[str, Any]:
+        """End the watch, at the end of the load; returns what it saw."""
+        self._greenlet.kill()
+        cli, cores = self._cli, usable_cores()
+        busy_sec = max(time.monotonic() - self._started, 1e-6)
+        own = _own_cpu_sec() - self._own_sec
+        calls = cli.cpu_sec() - self._cli_sec if cli else 0.0
+        return {
+            "loop_lag_ms": distribution(self._lags_ms),
+            "cores": cores,
+            "cpu_sec": round(own, 2),
+            "cpu_cli_sec": round(calls, 2),
+            "cpu_of_one_core": round(own / busy_sec, 3),
+            "cpu_of_all_cores": round((own + calls) / busy_sec / cores, 3),
+            "cli_startup_ms": round(cli.startup_sec * 1000) if cli else None,
+            "start_blocked_sec": round(cli.start_blocked_sec - self._blocked_sec, 3) if cli else None,
+        }
+
+    def _loop(self) -> None:
+        while True:
+            due = time.monotonic() + _TICK_SEC
+            gevent.sleep(_TICK_SEC)
+            self._lags_ms.append(max(0.0, (time.monotonic() - due) * 1000))
+
+
+def _own_cpu_sec() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

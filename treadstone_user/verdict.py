@@ -1,0 +1,85 @@
+"""Whether a run measured the server, or its own client: pure judgement of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SERVER_MEASURED = "server_measured"
+CLIENT_SATURATED = "client_saturated"
+
+STALL_MS = 100.0
+"""An event loop that stood still for so long shows in the latencies."""
+
+_STARTUP_SHARE = 1 / 3
+_LAG_P99_MS = 20.0
+_BUSY = 0.9
+_BLOCKED_SHARE = 1 / 4
+
+Reason = dict[str, Any]
+
+
+def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict on who was measured.
+
+    overall: the bucket of all sandboxes. client: what the client saw of itself.
+    Returns `status`, and the `reasons` why the client explains a figure: each with its `code`,
+    the `figures` it explains, a sentence, and the remedy.
+    """
+    reasons = [
+        *_startup(overall, client),
+        *_places(client),
+        *_event_loop(client),
+        *_cpu(client),
+    ]
+    return {"status": CLIENT_SATURATED if reasons else SERVER_MEASURED, "reasons": reasons}
+
+
+def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[Reason]:
+    startup, create = client.get("cli_startup_ms"), overall["create_latency_ms"]["p50"]
+    if not startup or not create or startup / create < _STARTUP_SHARE:
+        return
+    yield {
+        "code": "cli_startup",
+        "figures": ["create_latency_ms"],
+        "text": f"{startup / create:.0%} of the p50 ({create:.0f} ms) is the CLI starting up ({startup:.0f} ms)",
+        "remedy": "--transport http measures the server without the CLI",
+    }
+
+
+def _places(client: Mapping[str, Any]) -> Iterator[Reason]:
+    blocked, spread = client.get("start_blocked_sec"), client.get("burst_spread_sec")
+    if not blocked or not spread or blocked / spread < _BLOCKED_SHARE:
+        return
+    rate = client.get("creates_per_sec") or 0
+    yield {
+        "code": "cli_places",
+        "figures": ["queue_ms", "burst_spread_sec"],
+        "text": f"creates went out at {rate:.1f} a second, as fast as this machine starts the CLI",
+        "remedy": "--transport http, or more machines",
+    }
+
+
+def _event_loop(client: Mapping[str, Any]) -> Iterator[Reason]:
+    lag = client.get("loop_lag_ms") or {}
+    longest, p99 = lag.get("max") or 0.0, lag.get("p99") or 0.0
+    if longest < STALL_MS and p99 < _LAG_P99_MS:
+        return
+    yield {
+        "code": "event_loop",
+        "figures": ["create_latency_ms", "ready_latency_ms"],
+        "text": f"the client's event loop stood still for up to {longest:.0f} ms (p99 {p99:.0f} ms)",
+        "remedy": "fewer users, a quieter machine, or more workers",
+    }
+
+
+def _cpu(client: Mapping[str, Any]) -> Iterator[Reason]:
+    own, all_cores = client.get("cpu_of_one_core"), client.get("cpu_of_all_cores")
+    if (own or 0) < _BUSY and (all_cores or 0) < _BUSY:
+        return
+    yield {
+        "code": "cpu",
+        "figures": ["create_latency_ms", "ready_latency_ms", "burst_spread_sec"],
+        "text": f"Locust used {own:.0%} of one core, and with its CLI calls {all_cores:.0%} of all cores",
+        "remedy": "--transport http, fewer at once, or more workers",
+    }

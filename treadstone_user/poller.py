@@ -18,6 +18,12 @@ from gevent.event import Event
 from treadstone_user.model import SandboxStatus
 from treadstone_user.transports.base import MAX_PAGE, CallError, NotFound, Timing, Transport
 
+_PAGES_AS_A_RULE = 3
+"""A poll reads the first page, and one or two where sandboxes are being created."""
+
+_MARGIN = MAX_PAGE // 4
+"""Rows before those being created: deletes since the last poll move them forward."""
+
 
 class Outcome(Enum):
     """How the wait for a sandbox ended."""
@@ -94,6 +100,7 @@ class Poller:
         self._wanted = Event()
         self._interrupted = False
         self._pages = 1
+        self._creating_from = 0
         self._greenlet: gevent.Greenlet[[], None] | None = None
 
     def wait(self, sandbox_id: str, *, status: str, after: float, deadline: float) -> Seen:
@@ -147,27 +154,42 @@ class Poller:
 
     def _poll(self) -> None:
         waiters = list(self._waiters.values())
-        if self._pages > 1 and len(waiters) < self._pages:
-            for waiter in waiters:
+        if len(waiters) >= min(self._pages, _PAGES_AS_A_RULE):
+            waiters = self._read_list(waiters)
+        for waiter in waiters:
+            try:
                 self._ask_for(waiter)
-        else:
-            for waiter in self._read_list(waiters):
-                self._ask_for(waiter)
+            except CallError as error:  # the next one is asked for all the same
+                self._on_failure(error)
 
     def _read_list(self, waiters: list[_Waiter]) -> list[_Waiter]:
-        """Read pages until all waiters have been seen; returns those whom no page shows."""
+        """Read pages until all waiters have been seen; returns those who are better asked for.
+
+        The list begins with the sandboxes that got ready last, so the first page shows whose
+        wait is over. Behind all that are ready stand those being created: where they began the
+        last time, reading goes on. Only what is still unseen then needs the rest of the list.
+        """
         unseen = {waiter.sandbox_id: waiter for waiter in waiters if waiter.seen is None}
-        offset = 0
+        covered = Spans()
+        creating_from, offset = None, 0
         while unseen:
             reply = self._transport.list_page(offset=offset, limit=MAX_PAGE)
-            self._pages = max(1, math.ceil(reply.value.total / MAX_PAGE))
-            for sandbox in reply.value.items:
+            items, total = reply.value.items, reply.value.total
+            self._pages = max(1, math.ceil(total / MAX_PAGE))
+            for row, sandbox in enumerate(items, start=offset):
                 waiter = unseen.pop(sandbox.id, None)
                 if waiter is not None:
                     waiter.look(sandbox.status, reply.timing)
-            offset += len(reply.value.items)
-            if not reply.value.items or offset >= reply.value.total:
+                    if waiter.seen is None:
+                        creating_from = row if creating_from is None else min(creating_from, row)
+            covered.add(offset, offset + max(len(items), 1))
+            ahead = offset + len(items) if offset else max(len(items), self._creating_from - _MARGIN)
+            following = covered.next_page(ahead, total)
+            if following is None or len(unseen) < covered.missing_pages(total):
                 break
+            offset = following
+        if creating_from is not None:
+            self._creating_from = creating_from
         return [waiter for waiter in unseen.values() if waiter.seen is None]
 
     def _ask_for(self, waiter: _Waiter) -> None:
@@ -180,3 +202,39 @@ class Poller:
             waiter.look(SandboxStatus.DELETED, error.timing)
         else:
             waiter.look(reply.value.status, reply.timing)
+
+
+class Spans:
+    """Which rows of a list have been read."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Take note of the rows from `start` to before `end`."""
+        merged: list[tuple[int, int]] = []
+        for low, high in sorted([*self._spans, (start, end)]):
+            if merged and low <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+            else:
+                merged.append((low, high))
+        self._spans = merged
+
+    def next_page(self, ahead: int, total: int) -> int | None:
+        """Where to read on: at `ahead`, else at the end of the last gap; None if all `total` are read."""
+        gaps = self._gaps(total)
+        if not gaps:
+            return None
+        if any(low <= ahead < high for low, high in gaps):
+            return ahead
+        low, high = gaps[-1]
+        return max(low, high - MAX_PAGE)
+
+    def missing_pages(self, total: int) -> int:
+        """How many more pages it takes to read all."""
+        return sum(math.ceil((high - low) / MAX_PAGE) for low, high in self._gaps(total))
+
+    def _gaps(self, total: int) -> list[tuple[int, int]]:
+        edges = [0, *(edge for span in self._spans for edge in span), total]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return [(low, high) for low, high in pairs if low < high]

@@ -42,7 +42,7 @@ def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[
     yield {
         "code": "cli_startup",
         "figures": ["create_latency_ms"],
-        "text": f"{startup / create:.0%} of the p50 ({create:.0f} ms) is the CLI starting up ({startup:.0f} ms)",
+        "text": f"{startup / create:.0%} of the p50 ({create:.0f} ms) is the CLI's start ({startup:.0f} ms)",
         "remedy": "--transport http measures the server without the CLI",
     }
 

@@ -1,6 +1,7 @@
 # make demo: set everything up and run the main job against a local server.
 # make test: set everything up, check and test it all.
-.PHONY: help setup demo test lint clean
+# make bench: measure cold CLI, warm CLI, HTTP and the bare limit side by side.
+.PHONY: help setup demo test bench lint clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -13,6 +14,9 @@ help:
 
 demo: $(VENV)/run.stamp
 	$(BIN)/locust --headless --only-summary --scenario pilot_stateless --local
+
+bench: $(VENV)/run.stamp
+	$(BIN)/python -m prep.bench
 
 test: lint
 	$(BIN)/python -m pytest

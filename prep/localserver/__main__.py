@@ -66,8 +66,8 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     Raises:
         StartError: if the server cannot start as it was told to.
     """
-    clock = steady_clock()
     profile = _profile(options.profile)
+    clock = steady_clock(ahead=profile.clock)
     accounts = Accounts(clock)
     truth = TruthLog(_log(options.truth))
     world = World(profile, clock=clock, on_gone=truth.gone)
@@ -98,9 +98,12 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     truth.finish(world.living(), clock())
 
 
-def steady_clock() -> Callable[[], float]:
-    """Make a clock in Unix seconds that never goes back, whatever is done to the machine's."""
-    offset = time.time() - time.monotonic()
+def steady_clock(*, ahead: float) -> Callable[[], float]:
+    """Make a clock in Unix seconds that never goes back, whatever is done to the machine's.
+
+    It is `ahead` seconds ahead of the machine's.
+    """
+    offset = time.time() - time.monotonic() + ahead
     return lambda: offset + time.monotonic()
 
 

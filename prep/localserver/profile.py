@@ -3,10 +3,11 @@
 Clauses are separated by white space and each may stand once, in any order:
 
     ready=lognormal(2.0,0.4) error=2% never=5% gone=uniform(0.1,0.5) create=429:5%,500:1%
-    latency=fixed(0.01) label_filter=on foreign=1500 seed=7
+    latency=fixed(0.01) label_filter=on foreign=1500 clock=+37 seed=7
 
-Distributions give seconds: `lognormal(median,sigma)`, `uniform(a,b)`, `exponential(mean)`, `fixed(x)`, or a
-bare number. A clause is a row in `CLAUSES` and a field of `Profile`: that is all that a new one takes.
+Distributions give seconds: `lognormal(median,sigma)`, `uniform(a,b)`, `exponential(mean)`, `fixed(x)`,
+`mix(share,rare,usual)`, or a bare number. A clause is a row in `CLAUSES` and a field of `Profile`: that is
+all that a new one takes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from prep.localserver.errors import CREATE_REFUSALS
 MAX_SECONDS = 1_000_000.0
 MAX_SIGMA = 10.0
 MAX_FOREIGN = 100_000
+_LIMITS = {"sigma": MAX_SIGMA, "share": 1.0}
 
 
 class ProfileError(ValueError):
@@ -63,12 +65,17 @@ def _exponential(rng: random.Random, mean: float) -> float:
     return rng.expovariate(1 / mean) if mean > 0 else 0.0
 
 
+def _mix(rng: random.Random, share: float, rare: float, usual: float) -> float:
+    return rare if rng.random() < share else usual
+
+
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
         "lognormal": Shape(("median", "sigma"), _lognormal),
         "uniform": Shape(("a", "b"), lambda rng, a, b: rng.uniform(a, b)),
         "exponential": Shape(("mean",), _exponential),
         "fixed": Shape(("x",), lambda _rng, x: x),
+        "mix": Shape(("share", "rare", "usual"), _mix),
     }
 )
 
@@ -93,6 +100,8 @@ class Profile:
     """Whether the list's label filter works; on the real server it answers 500."""
     foreign: int = 0
     """Ready sandboxes that are there from the start and belong to nobody's run."""
+    clock: float = 0.0
+    """Seconds that the server's clock is ahead of this machine's, negative if behind."""
     seed: int = 1
 
     @classmethod
@@ -152,6 +161,12 @@ def _number(text: str, *, at_most: float) -> float:
     return value
 
 
+def _offset(text: str) -> float:
+    if not re.fullmatch(r"[+-]\d{1,6}", text):
+        raise ValueError(f"'{text}' is not an offset in whole seconds, such as +37")
+    return float(text)
+
+
 def _whole_number(text: str, *, at_most: int) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise ValueError(f"'{text}' is not a whole number, 0 or more")
@@ -171,7 +186,7 @@ def _distribution(text: str) -> Distribution:
     raw = raw_args.split(",")
     if len(raw) != len(parameters):
         raise ValueError(f"{shape} takes {','.join(parameters)}")
-    limits = [MAX_SIGMA if name == "sigma" else MAX_SECONDS for name in parameters]
+    limits = [_LIMITS.get(name, MAX_SECONDS) for name in parameters]
     args = tuple(_number(value, at_most=limit) for value, limit in zip(raw, limits, strict=True))
     if shape == "lognormal" and args[0] == 0:
         raise ValueError("a lognormal's median must be more than 0")
@@ -224,6 +239,7 @@ CLAUSES: Mapping[str, Callable[[str], Any]] = MappingProxyType(
         "latency": _distribution,
         "label_filter": _switch,
         "foreign": lambda text: _whole_number(text, at_most=MAX_FOREIGN),
+        "clock": _offset,
         "seed": lambda text: _whole_number(text, at_most=2**53),
     }
 )

@@ -147,12 +147,13 @@ class Poller:
 
     def _poll(self) -> None:
         waiters = list(self._waiters.values())
-        if self._pages > 1 and len(waiters) < self._pages:
-            for waiter in waiters:
+        if self._pages <= 1 or len(waiters) >= self._pages:
+            waiters = self._read_list(waiters)
+        for waiter in waiters:
+            try:
                 self._ask_for(waiter)
-        else:
-            for waiter in self._read_list(waiters):
-                self._ask_for(waiter)
+            except CallError as error:  # the next one is asked for all the same
+                self._on_failure(error)
 
     def _read_list(self, waiters: list[_Waiter]) -> list[_Waiter]:
         """Read pages until all waiters have been seen; returns those whom no page shows."""

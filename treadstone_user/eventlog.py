@@ -45,7 +45,8 @@ class EventLog:
 
     def __init__(self, path: Path, *, worker: str) -> None:
         torn = _is_torn(path)
-        self._file = path.open("a", encoding="utf-8")
+        # Half a character, which JSON can escape and UTF-8 cannot hold, stays escaped.
+        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
         if torn:
             self._file.write("\n")
         self._worker = worker

@@ -56,10 +56,12 @@ def read_base_url(text: str, source: str) -> BaseUrl:
     except ValueError:
         parts, port_is_number = urlsplit(""), False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
-        raise ConfigError(f"{source}: {text!r} is not an address like https://treadstone.example.com")
+        _, at, behind = text.rpartition("@")
+        shown = f"…@{behind}" if at else text  # what stands before it may be a password
+        raise ConfigError(f"{source}: {shown!r} is not an address like https://treadstone.example.com")
     if parts.username or parts.password:
         raise ConfigError(f"{source}: leave user and password out of the address")
-    if parts.query or parts.fragment:
+    if "?" in text or "#" in text:
         raise ConfigError(f"{source}: {text!r} has a query or a fragment, which a base URL cannot have")
     return BaseUrl(text.rstrip("/"), source)
 

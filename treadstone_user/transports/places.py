@@ -73,6 +73,7 @@ class Places:
             self._starting += 1
             ticket.starting = True
             ticket.granted.set()
+            gevent.get_hub().loop.update_now()  # a timer counts from there, which is past on a busy client
             gevent.spawn_later(self.startup_sec, self._started, ticket)
         self._note_blocked(bool(self._waiting) and self._in_flight < self._limit)
 

@@ -1,0 +1,168 @@
+"""The event log keeps every line that was written, in order, whatever ends the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from treadstone_user.eventlog import EventLog, describe_task, read_events, utc_now
+from treadstone_user.model import Event, EventKind, Task, Variant
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+"""Half characters too: JSON can escape them, so a server can send them."""
+
+
+def test_an_event_is_one_line_of_json(tmp_path: Path) -> None:
+    """An event has its time, kind, worker and number, and what the writer says of it."""
+    log = EventLog(tmp_path / "events.jsonl", worker="local")
+    log.write(EventKind.CREATE_OK, task=3, sandbox_id="a", latency_ms=12.345, persist=False, error=None)
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+    event = json.loads(line)
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(event.pop("ts"))) < timedelta(minutes=1)
+    assert event == {
+        "event": "create_ok",
+        "worker": "local",
+        "seq": 1,
+        "task": 3,
+        "sandbox_id": "a",
+        "latency_ms": 12.3,  # a tenth of a millisecond is as fine as it gets
+        "persist": False,
+        "error": None,
+    }
+
+
+def test_the_clock_is_utc_in_milliseconds() -> None:
+    """Times are written as 2026-01-31T12:00:00.000Z, always of the same length."""
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", utc_now())
+
+
+def test_events_are_numbered(tmp_path: Path) -> None:
+    """Events are numbered from 1 without a gap, so that a lost one shows."""
+    log = EventLog(tmp_path / "events.jsonl", worker="local")
+    for _ in range(5):
+        log.write(EventKind.POLL_ERR)
+    assert [event["seq"] for event in read_events(tmp_path / "events.jsonl")] == [1, 2, 3, 4, 5]
+
+
+def test_a_written_event_outlives_the_process(tmp_path: Path) -> None:
+    """A process killed right after a write leaves the line in the file."""
+    path = tmp_path / "events.jsonl"
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from treadstone_user.eventlog import EventLog; from treadstone_user.model import EventKind\n"
+        "EventLog(Path(sys.argv[1]), worker='w').write(EventKind.CREATE_SUBMITTED, task=1)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], cwd=Path(__file__).parent.parent)
+    assert ended.returncode == -signal.SIGKILL
+    assert [event["task"] for event in read_events(path)] == [1]
+
+
+def test_listeners_hear_what_stands_in_the_file(tmp_path: Path) -> None:
+    """Every listener gets each event as it was written, once it is written."""
+    path = tmp_path / "events.jsonl"
+    first: list[Event] = []
+    second: list[list[Event]] = []
+    log = EventLog(path, worker="local")
+    log.write(EventKind.CREATE_SUBMITTED)
+    log.subscribe(first.append)
+    log.subscribe(lambda _: second.append(list(read_events(path))))
+    log.write(EventKind.CREATE_OK, latency_ms=0.123)
+    log.write(EventKind.READY)
+    stand = list(read_events(path))
+    assert first == stand[1:]
+    assert second == [stand[:2], stand]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """An event that does not get into the file raises, so that what it announces is not done."""
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("no /dev/full here")
+    log = EventLog(Path("/dev/full"), worker="local")
+    heard: list[Event] = []
+    log.subscribe(heard.append)
+    with pytest.raises(OSError, match="No space left"):
+        log.write(EventKind.CREATE_SUBMITTED)
+    assert heard == []
+
+
+TORN = [
+    # what it proves, the file's content, the events in it
+    ("an empty file", b"", []),
+    ("whole lines", b'{"event": "a"}\n{"event": "b"}\n', ["a", "b"]),
+    ("a last line that was cut off", b'{"event": "a"}\n{"event": "b', ["a"]),
+    ("a last line that lacks only its end", b'{"event": "a"}\n{"event": "b"}', ["a", "b"]),
+    ("a torn line in the middle", b'{"event": "a"}\n{"ev\n{"event": "b"}\n', ["a", "b"]),
+    ("half a character at the end", '{"event": "a"}\n{"event": "\u00e9'.encode()[:-1], ["a"]),
+    ("JSON that is no event", b'7\n[]\n"event"\n{"kind": "a"}\n{"event": "b"}\n', ["b"]),
+    ("empty lines", b'\n\n{"event": "a"}\n\n', ["a"]),
+    ("zeros, as a crashed machine leaves them", b'{"event": "a"}\n\0\0\0\0\n', ["a"]),
+]
+
+
+@pytest.mark.parametrize(("content", "kinds"), [row[1:] for row in TORN], ids=[row[0] for row in TORN])
+def test_a_torn_line_is_passed_over(content: bytes, kinds: list[str], tmp_path: Path) -> None:
+    """What a killed run left is read as far as its lines are whole."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(content)
+    assert [event["event"] for event in read_events(path)] == kinds
+
+
+@given(cut=st.integers(0))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_a_log_cut_anywhere_can_be_continued(cut: int, tmp_path: Path) -> None:
+    """Events written behind a torn line are whole, and so are those before it."""
+    path = tmp_path / "events.jsonl"
+    path.unlink(missing_ok=True)
+    first = EventLog(path, worker="local")
+    for number in range(3):
+        first.write(EventKind.READY, task=number)
+    first.close()
+    content = path.read_bytes()
+    cut %= len(content) + 1
+    path.write_bytes(content[:cut])
+    whole = len(list(read_events(path)))
+    second = EventLog(path, worker="sweep")
+    second.write(EventKind.DELETE_OK, task=9)
+    second.close()
+    assert [event["task"] for event in read_events(path)] == [*range(whole), 9]
+    assert whole >= content[:cut].count(b"\n"), "every line that was ended is read"
+
+
+@example(fields={"error": "half a character \ud800, a line\u2028 end \r\n"})
+@given(fields=st.dictionaries(st.sampled_from(["error", "sandbox_id", "last_status"]), ANY_TEXT))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_comes_back(fields: dict[str, str], tmp_path: Path) -> None:
+    """Whatever text a server answers, the event holds it and stays one line."""
+    path = tmp_path / "events.jsonl"
+    path.unlink(missing_ok=True)
+    log = EventLog(path, worker="local")
+    log.write(EventKind.FAILED_STATUS, **fields)
+    log.write(EventKind.READY)
+    log.close()
+    event, following = read_events(path)
+    assert {name: event[name] for name in fields} == fields
+    assert following["event"] == "ready"
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_a_task_is_named_by_number_and_variant() -> None:
+    """Events name a task by its number and by all that sets its variant apart."""
+    task = Task(7, Variant(2, "aio-sandbox-large", 3, persist=True, storage_size="5Gi"))
+    assert describe_task(task) == {
+        "task": 7,
+        "profile_idx": 2,
+        "template": "aio-sandbox-large",
+        "persist": True,
+        "storage_size": "5Gi",
+    }

@@ -1,0 +1,252 @@
+"""A summary is counted from events alone, held to figures that were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadstone_user.eventlog import read_events
+from treadstone_user.model import EventKind
+from treadstone_user.summary import bucket, carries, distribution, percentile, summarize
+
+HARNESS = Path(__file__).parent / "contract" / "harness-run"
+
+PERCENTILES = [
+    # values, percent, the value at rank percent / 100 * (n - 1)
+    ([7.0], 0, 7.0),
+    ([7.0], 50, 7.0),
+    ([7.0], 99, 7.0),
+    ([1.0, 3.0], 50, 2.0),  # rank 0.5: half way
+    ([1.0, 2.0, 10.0], 50, 2.0),  # rank 1: a value itself
+    ([10.0, 20.0, 30.0, 40.0], 50, 25.0),  # rank 1.5
+    ([10.0, 20.0, 30.0, 40.0], 95, 38.5),  # rank 2.85: 30 + 0.85 * 10
+    ([10.0, 20.0, 30.0, 40.0], 100, 40.0),
+    ([0.0, 0.0, 0.0, 0.0, 100.0], 95, 80.0),  # rank 3.8
+    ([float(n) for n in range(1, 102)], 95, 96.0),  # rank 95: the 96th
+    ([float(n) for n in range(1, 102)], 99, 100.0),
+]
+
+
+@pytest.mark.parametrize(("values", "percent", "expected"), PERCENTILES)
+def test_percentile_by_hand(values: list[float], percent: float, expected: float) -> None:
+    """A percentile lies between its two neighbours by linear interpolation."""
+    assert percentile(values, percent) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=300), st.sampled_from([1, 25, 50, 75, 95, 99]))
+def test_percentile_equals_the_standard_library(values: list[float], percent: int) -> None:
+    """A percentile is what the standard library's inclusive method calls it."""
+    ordered = sorted(values)
+    expected = statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]
+    assert percentile(ordered, percent) == pytest.approx(expected)
+
+
+def test_distribution_without_a_sample() -> None:
+    """Where there is no sample there is no figure: null, not nought."""
+    nothing: dict[str, Any] = {"p50": None, "p95": None, "p99": None, "max": None, "n": 0, "unsupported": []}
+    assert distribution([]) == nothing
+
+
+def test_distribution_takes_values_in_any_order() -> None:
+    """Figures come from the values in order, rounded to a tenth of a millisecond."""
+    assert distribution([40.0, 10.04, 30.0, 20.0]) == {
+        "p50": 25.0,
+        "p95": 38.5,
+        "p99": 39.7,
+        "max": 40.0,
+        "n": 4,
+        "unsupported": ["p95", "p99"],
+    }
+
+
+NEEDED = [
+    # samples, percentiles that are too much for them
+    (1, ["p50", "p95", "p99"]),
+    (2, ["p95", "p99"]),
+    (19, ["p95", "p99"]),
+    (20, ["p99"]),
+    (99, ["p99"]),
+    (100, []),
+]
+
+
+@pytest.mark.parametrize(("count", "unsupported"), NEEDED)
+def test_percentiles_too_few_samples_carry(count: int, unsupported: list[str]) -> None:
+    """p99 needs 100 samples, p95 needs 20 and p50 needs 2: one of them must lie beyond."""
+    figures = distribution(range(count))
+    assert figures["unsupported"] == unsupported
+    assert all(figures[name] is not None for name in ("p50", "p95", "p99")), "marked, not hidden"
+
+
+def test_any_percentile_has_its_number_of_samples() -> None:
+    """A finer percentile needs more samples by the same rule."""
+    assert carries(1000, 99.9)
+    assert not carries(999, 99.9)
+
+
+def _event(kind: EventKind, name: str, **fields: Any) -> dict[str, Any]:
+    variant = {"template": "aio-sandbox-tiny", "persist": False, "storage_size": None}
+    return {"event": str(kind), "sandbox_id": name, **variant, **fields}
+
+
+LARGE = {"template": "aio-sandbox-large", "persist": True, "storage_size": "5Gi"}
+EVENTS = [
+    # One life a block. 8 submitted, 5 created: 2 get ready, the others each end another way.
+    _event(EventKind.CREATE_SUBMITTED, "a"),
+    _event(EventKind.CREATE_OK, "a", latency_ms=10, queue_ms=1),
+    _event(EventKind.READY, "a", ready_latency_ms=1000),
+    _event(EventKind.DELETE_OK, "a", latency_ms=5, http_status=None),
+    #
+    _event(EventKind.CREATE_SUBMITTED, "b", **LARGE),
+    _event(EventKind.CREATE_OK, "b", latency_ms=30, queue_ms=3, **LARGE),
+    _event(EventKind.READY, "b", ready_latency_ms=3000, **LARGE),
+    _event(EventKind.DELETE_ERR, "b", http_status=500, error_kind="server_error", **LARGE),
+    _event(EventKind.DELETE_ERR, "b", http_status=None, error_kind="connect_error", **LARGE),
+    _event(EventKind.DELETE_OK, "b", latency_ms=5, http_status=404, **LARGE),
+    #
+    _event(EventKind.CREATE_SUBMITTED, "c"),
+    _event(EventKind.CREATE_OK, "c", latency_ms=20, queue_ms=2),
+    _event(EventKind.FAILED_STATUS, "c", last_status="error", waited_ms=400),
+    _event(EventKind.DELETE_ERR, "c", http_status=500, error_kind="server_error"),
+    _event(EventKind.DELETE_ERR, "c", http_status=500, error_kind="server_error"),
+    #
+    _event(EventKind.CREATE_SUBMITTED, "d"),
+    _event(EventKind.CREATE_OK, "d", latency_ms=20, queue_ms=2),
+    _event(EventKind.POLL_TIMEOUT, "d", last_status="creating", waited_ms=900_000),
+    _event(EventKind.DELETE_OK, "d", latency_ms=5, http_status=None),
+    _event(EventKind.DELETE_OK, "d", latency_ms=5, http_status=409),
+    #
+    _event(EventKind.CREATE_SUBMITTED, "e"),
+    _event(EventKind.CREATE_OK, "e", latency_ms=20, queue_ms=2),
+    _event(EventKind.INTERRUPTED, "e", last_status="creating", waited_ms=100),
+    #
+    _event(EventKind.CREATE_SUBMITTED, "f"),
+    _event(EventKind.CREATE_ERR, "f", http_status=429, error_kind="quota_exceeded", latency_ms=7),
+    _event(EventKind.CREATE_SUBMITTED, "g"),
+    _event(EventKind.CREATE_ERR, "g", http_status=429, error_kind="quota_exceeded", latency_ms=7),
+    _event(EventKind.CREATE_SUBMITTED, "h"),
+    _event(EventKind.CREATE_ERR, "h", http_status=None, error_kind="request_timeout", latency_ms=7),
+    #
+    {"event": "poll_err", "http_status": None, "error_kind": "connect_error"},
+    {"event": "poll_err", "http_status": 502, "error_kind": "server_error"},
+]
+RUN = {"run_id": "r", "duration_sec": 12.5, "ending": "completed", "planned": 8, "cleanup": {"ran": True}}
+
+
+def test_the_list_of_events_has_every_kind() -> None:
+    """The list that these tests count holds every kind of event there is."""
+    assert {event["event"] for event in EVENTS} == set(EventKind)
+
+
+def test_counts() -> None:
+    """Each end of a life is counted under its own name, and rates are what they say."""
+    found = bucket(EVENTS)
+    counts = {name: value for name, value in found.items() if not name.endswith("_ms")}
+    assert counts == {
+        "submitted": 8,
+        "created_ok": 5,
+        "created_err": 3,
+        "ready": 2,
+        "failed_status": 1,
+        "poll_timeout": 1,
+        "interrupted": 1,
+        "deleted_ok": 3,  # a, b and d, which took two calls
+        "deleted_err": 1,  # c, which was never removed
+        "create_success_rate": 0.625,
+        "ready_rate_of_created": 0.4,
+        "ready_rate_of_submitted": 0.25,
+        "create_errors": {"429": 2, "request_timeout": 1},
+        "failed_statuses": {"error": 1},
+        "delete_errors": {"500": 3, "connect_error": 1},  # calls, whatever came of them
+    }
+
+
+def test_latencies_are_of_what_succeeded() -> None:
+    """Latencies come from the creates that were answered and the sandboxes that got ready."""
+    found = bucket(EVENTS)
+    assert [found["create_latency_ms"][key] for key in ("n", "p50", "max")] == [5, 20, 30]
+    assert [found["create_queue_ms"][key] for key in ("n", "p50", "max")] == [5, 2, 3]
+    assert [found["ready_latency_ms"][key] for key in ("n", "p50", "max")] == [2, 2000, 3000]
+
+
+def test_a_sandbox_that_went_at_the_second_try_is_no_failure() -> None:
+    """`deleted_err` tells of a sandbox that was never removed, `delete_errors` of calls that failed."""
+    of_b = bucket([event for event in EVENTS if event.get("sandbox_id") == "b"])
+    assert (of_b["deleted_ok"], of_b["deleted_err"]) == (1, 0)
+    assert of_b["delete_errors"] == {"500": 1, "connect_error": 1}
+    of_c = bucket([event for event in EVENTS if event.get("sandbox_id") == "c"])
+    assert (of_c["deleted_ok"], of_c["deleted_err"]) == (0, 1)
+    assert of_c["delete_errors"] == {"500": 2}
+
+
+def test_a_bucket_of_nothing() -> None:
+    """Without an event there is no rate: null, not nought and not a division by it."""
+    found = bucket([])
+    assert [found[rate] for rate in found if "rate" in rate and rate != "create_errors"] == [None] * 3
+
+
+def test_a_failed_poll_belongs_to_no_template() -> None:
+    """Failed polls are counted once for the run, by status or kind, and in no template's bucket."""
+    summary = summarize(EVENTS, RUN)
+    assert summary["polls_failed"] == {"502": 1, "connect_error": 1}
+    assert set(summary["by_template"]) == {"aio-sandbox-tiny", "aio-sandbox-large"}
+    assert set(summary["by_persist"]) == {"true", "false"}
+
+
+def test_groups_add_up_to_the_whole() -> None:
+    """Every sandbox is in one bucket of each grouping, its deletes too."""
+    summary = summarize(EVENTS, RUN)
+    for grouping in ("by_template", "by_persist"):
+        for name in ("submitted", "created_ok", "created_err", "ready", "deleted_ok", "deleted_err"):
+            of_groups = sum(group[name] for group in summary[grouping].values())
+            assert of_groups == summary["overall"][name], (grouping, name)
+    large = summary["by_template"]["aio-sandbox-large"]
+    assert (large["submitted"], large["ready"], large["deleted_ok"]) == (1, 1, 1)
+    assert large == summary["by_persist"]["true"]
+
+
+def test_what_the_run_says_is_passed_on() -> None:
+    """Duration, ending, plan and clean-up come from run.json, null where it does not say."""
+    keys = {
+        "run_id": "run_id",
+        "total_duration_sec": "duration_sec",
+        "ending": "ending",
+        "planned": "planned",
+        "cleanup": "cleanup",
+    }
+    full, bare = summarize(EVENTS, RUN), summarize([], {"run_id": "r"})
+    assert {key: full[key] for key in keys} == {key: RUN[name] for key, name in keys.items()}
+    assert {key: bare[key] for key in keys} == {**dict.fromkeys(keys), "run_id": "r"}
+
+
+@given(st.permutations(EVENTS))
+def test_the_order_of_events_does_not_matter(events: list[dict[str, Any]]) -> None:
+    """Events of several logs may come in any order."""
+    assert summarize(events, RUN) == summarize(EVENTS, RUN)
+
+
+def test_a_recorded_run_of_the_harness_that_ships_today() -> None:
+    """Fed the events of that harness, all of its overall keys come out with the same figures."""
+    recorded = json.loads((HARNESS / "summary.json").read_text(encoding="utf-8"))
+    run = json.loads((HARNESS / "run.json").read_text(encoding="utf-8"))
+    summary = summarize(read_events(HARNESS / "events.jsonl"), run)
+    found = summary["overall"]
+    latencies = ("create_latency_ms", "ready_latency_ms")
+    for key, value in recorded["overall"].items():
+        if key in latencies:
+            assert {name: found[key][name] for name in value} == value, key
+            assert found[key]["n"] == 60
+        else:
+            assert found[key] == value, key
+    assert summary["run_id"] == recorded["run_id"]
+    tiny, theirs = summary["by_template"]["aio-sandbox-tiny"], recorded["by_template"]["aio-sandbox-tiny"]
+    assert {key: tiny[key] for key in theirs if key not in latencies} == {
+        key: value for key, value in theirs.items() if key not in latencies
+    }
+    assert list(summary["by_template"]) == ["aio-sandbox-tiny"], "no template of the name unknown"

@@ -16,7 +16,7 @@ from treadstone_user.exitcode import ExitCode
 from treadstone_user.model import Variant
 from treadstone_user.preflight import check
 from treadstone_user.scenario import find_scenario, load_scenario
-from treadstone_user.settings import CACHE, CONFIG, SCENARIOS, resolve_base_url
+from treadstone_user.settings import CACHE, CONFIG, resolve_base_url, scenarios_folder
 from treadstone_user.target import connect_cli
 from treadstone_user.transports.base import TreadstoneError
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     matrix: tuple[Variant, ...] = ()
     if options.scenario:
-        matrix = load_scenario(find_scenario(options.scenario, folder=SCENARIOS)).matrix
+        matrix = load_scenario(find_scenario(options.scenario, folder=scenarios_folder())).matrix
     path = Path(options.treadstone_config or CONFIG)
     config = load_config(path, required=options.treadstone_config is not None)
     base_url = resolve_base_url(
@@ -62,7 +62,10 @@ def _run(options: argparse.Namespace) -> None:
         announce=_say,
     )
     transport = connect_cli(binary, base_url=base_url.url, environment=os.environ, say=_say)
-    check(transport, base_url=base_url.url, matrix=matrix, say=_say)
+    try:
+        check(transport, base_url=base_url.url, matrix=matrix, say=_say)
+    finally:
+        transport.close()
     _say("ready for a run")
 
 

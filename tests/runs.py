@@ -76,16 +76,28 @@ class Result:
 class Run:
     """A Locust process in a folder of its own, ended with the test whatever happens."""
 
-    def __init__(self, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+        most_kib: int | None = None,
+    ) -> None:
+        """Start it.
+
+        most_kib: no file may grow beyond this, as on a full disk.
+        """
         self.results = folder / "results"
         self.log = folder / "log.txt"
         home = folder / "home"
         home.mkdir(parents=True, exist_ok=True)
         command = [str(LOCUST), "-f", str(ROOT / "locustfile.py"), "--results-dir", str(self.results)]
+        limit = [] if most_kib is None else ["sh", "-c", f'ulimit -f {most_kib * 2}; exec "$@"', "sh"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [*command, *arguments],
-                cwd=ROOT,
+                [*limit, *command, *arguments],
+                cwd=cwd,
                 env=clean_environment(home, **(environment or {})),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -6,8 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+import requests as http
 
-from tests.runs import Run, scenario_file
+from tests.runs import Run, json_lines, scenario_file
+from tests.servers import API_KEY, LocalServer
 
 SIGNALS = [pytest.param(signal.SIGINT, id="ctrl-c"), pytest.param(signal.SIGTERM, id="sigterm")]
 
@@ -94,7 +96,8 @@ def test_third_signal_ends_the_run_with_its_ledger_on_disk(tmp_path: Path, numbe
         run.send(number)
         assert run.wait(timeout=20) == 5, run.output
     result = run.only
-    assert f"sweep {result.path.name}" in run.output
+    assert "ended by force, with 4 sandboxes not seen gone" in run.output
+    assert "they end with the run's own local server" in run.output
     assert len(result.events("create_ok")) == 4
     assert "Traceback" not in run.output
 
@@ -115,7 +118,7 @@ def test_interrupt_leaves_the_sandboxes_where_the_scenario_wants_that(tmp_path: 
         assert run.wait() == 4, run.output
     assert run.only.summary["cleanup"]["ran"] is False
     assert [line["delete_requested"] for line in run.only.truth] == [None, None]
-    assert "sweep" in run.output
+    assert "the run's sandboxes stay" in run.output
 
 
 def test_local_server_ends_when_the_run_is_killed(tmp_path: Path) -> None:
@@ -130,3 +133,69 @@ def test_local_server_ends_when_the_run_is_killed(tmp_path: Path) -> None:
                 break
             signal.sigtimedwait([], 0.1)
     assert {line["id"] for line in run.only.truth} == {e["sandbox_id"] for e in run.only.events("create_ok")}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_second_signal_changes_nothing_if_the_finish_comes_to_its_end(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Twice in a row: told what would be left, and all is removed; one clean end."""
+    with start(tmp_path, 3, "ready=fixed(60) gone=fixed(1)") as run:
+        run.until_event("create_ok", 3)
+        run.send(number)
+        run.until_event("interrupted")
+        run.send(number)
+        assert run.wait() == 4, run.output
+    assert_nothing_left(run)
+    assert "3 sandboxes not seen gone" in run.output
+
+
+def test_full_disk_ends_the_run_and_not_its_clean_up(tmp_path: Path) -> None:
+    """No event can be written: told once, no further create is sent, and all sandboxes are removed."""
+    truth = tmp_path / "truth.jsonl"
+    scenario = scenario_file(tmp_path, 60, concurrency=2)
+    with LocalServer(profile="ready=fixed(0.5) gone=fixed(0.1)", truth=truth) as server:
+        arguments = ["--headless", "--only-summary", "--scenario", scenario, "--base-url", server.base_url]
+        key = {"TREADSTONE_API_KEY": API_KEY}
+        with Run(tmp_path, *arguments, environment=key, most_kib=16) as run:
+            assert run.wait() in (4, 5), run.output
+        output = run.output
+        assert "events.jsonl cannot be written" in output
+        assert output.count("the run takes no new work") == 1
+        assert "Traceback" not in output
+        headers = {"Authorization": f"Bearer {API_KEY}"}
+        left = http.get(f"{server.base_url}/v1/sandboxes", headers=headers, timeout=10).json()["total"]
+        assert left == 0
+    assert 5 < len(json_lines(truth)) < 60
+
+
+def test_disk_that_is_full_from_the_start_is_told_before_anything_is_created(tmp_path: Path) -> None:
+    """Nothing can be written at all: one message, no sandbox, no hanging process."""
+    scenario = scenario_file(tmp_path, 3)
+    with LocalServer() as server:
+        arguments = ["--headless", "--only-summary", "--scenario", scenario, "--base-url", server.base_url]
+        key = {"TREADSTONE_API_KEY": API_KEY, "TREADSTONE_WARM_CLI": "false"}
+        (tmp_path / "results").write_text("a file where the folder should be")
+        with Run(tmp_path, *arguments, environment=key) as run:
+            assert run.wait(timeout=30) == 2, run.output
+    assert "error: " in run.output
+    assert "Traceback" not in run.output
+
+
+def test_dead_server_is_told_with_what_may_be_left(tmp_path: Path) -> None:
+    """A clean-up that can read no list names every sandbox that the run knows it made."""
+    scenario = scenario_file(tmp_path, 3)
+    with LocalServer(profile="ready=fixed(60)") as server:
+        arguments = ["--headless", "--only-summary", "--scenario", scenario, "--base-url", server.base_url]
+        with Run(tmp_path, *arguments, environment={"TREADSTONE_API_KEY": API_KEY}) as run:
+            run.until_event("create_ok", 3)
+            server.stop()
+            run.send(signal.SIGINT)
+            run.until_said("the list of sandboxes cannot be read")
+            run.send(signal.SIGINT)
+            run.until_said("3 sandboxes not seen gone")
+            run.send(signal.SIGINT)
+            assert run.wait(timeout=20) == 5, run.output
+    assert run.output.count("the list of sandboxes cannot be read") == 1
+    command = f"python -m treadstone_user sweep {run.only.path.name} --results-dir {run.results}"
+    assert command in run.output

@@ -55,7 +55,7 @@ def test_each_task_has_one_start_and_one_end(pilot: tuple[int, str, Result]) -> 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     for task in range(1, 16):
         kinds = [event["event"] for event in events if event["task"] == task]
-        assert kinds == ["create_submitted", "create_ok", "ready", "delete_ok"]
+        assert kinds == ["create_submitted", "create_ok", "ready", "server_times", "delete_ok"]
 
 
 def test_run_json_tells_what_ran_and_holds_no_secret(pilot: tuple[int, str, Result]) -> None:
@@ -192,6 +192,45 @@ def test_others_sandboxes_are_never_touched(tmp_path: Path) -> None:
     ours = {line["id"] for line in json_lines(truth)}
     assert deleted == ours
     assert len(ours) == run.only.overall["deleted_ok"] == 4
+
+
+def test_ready_times_hold_behind_a_long_list(tmp_path: Path) -> None:
+    """With 1,500 others in the list, which is two pages, a poll is as punctual as without them."""
+    truth = tmp_path / "truth.jsonl"
+    scenario = scenario_file(tmp_path, 30, concurrency=10, poll_interval_sec=1)
+    with LocalServer(profile="ready=fixed(2) foreign=1500", truth=truth) as server:
+        code, run = finished(
+            tmp_path,
+            *("--scenario", scenario, "--base-url", server.base_url),
+            environment={"TREADSTONE_API_KEY": API_KEY},
+        )
+    assert code == 0, run.output
+    overall = run.only.overall
+    for name in ("p50", "p95"):
+        assert (
+            2000
+            < overall["ready_latency_ms"][name]
+            < 2000 + 1000 + 2 * overall["create_latency_ms"]["p95"] + 300
+        )
+
+
+def test_sweep_leaves_a_finished_run_as_it_is(pilot: tuple[int, str, Result]) -> None:
+    """A run with a local server of its own has nothing to sweep; its artifacts stay."""
+    result = pilot[2]
+    before = {path.name: path.read_bytes() for path in result.path.iterdir()}
+    command = [
+        PYTHON,
+        "-m",
+        "treadstone_user",
+        "sweep",
+        result.path.name,
+        "--results-dir",
+        result.path.parent,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "its sandboxes ended with it" in done.stderr
+    assert {path.name: path.read_bytes() for path in result.path.iterdir()} == before
 
 
 def test_sandboxes_of_another_kind_are_named_and_left(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import TREADSTONE, finished, json_lines, scenario_file
+from tests.runs import TREADSTONE, Run, finished, json_lines, scenario_file
 from tests.servers import API_KEY, LocalServer
 
 FIVE_MISTAKES = """
@@ -62,6 +62,22 @@ def test_dry_run_prints_the_expansion_and_sends_nothing(tmp_path: Path) -> None:
     assert "100" in run.output
     assert json_lines(requests) == []
     assert run.all == []
+
+
+def test_dry_run_prints_to_a_terminal_that_knows_only_ascii(tmp_path: Path) -> None:
+    """What cannot be shown is replaced."""
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    code, run = finished(tmp_path, "--scenario", "pilot_stateless", "--dry-run", environment=ascii_only)
+    assert code == 0, run.output
+    assert "aio-sandbox-tiny" in run.output
+
+
+def test_scenario_names_are_found_from_anywhere(tmp_path: Path) -> None:
+    """In a folder without scenarios/, a name means one of the project's own."""
+    arguments = ["--headless", "--scenario", "pilot_stateless", "--dry-run"]
+    with Run(tmp_path, *arguments, cwd=tmp_path) as run:
+        assert run.wait() == 0, run.output
+    assert "15" in run.output
 
 
 # fmt: off

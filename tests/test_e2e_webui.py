@@ -175,3 +175,48 @@ def test_run_that_cannot_start_is_refused_and_the_page_stays(tmp_path: Path) -> 
         assert page.is_up()
         assert run.all == []
         assert "Traceback" not in run.output
+
+
+def test_stop_during_the_preflight_of_a_second_run_stops_it(tmp_path: Path) -> None:
+    """Locust's state would still say "stopped" from the first run: Stop must be heard all the same."""
+    port = free_port()
+    page = WebUi(port)
+    scenario = scenario_file(tmp_path, 2)
+    profile = ["--local", "--local-profile", "ready=fixed(0.2) gone=fixed(0.1)", "--no-warm-cli"]
+    with web_run(tmp_path, port, "--scenario", scenario, *profile) as run:
+        run.until(lambda _: page.is_up())
+        page.start(2)
+        run.until_said("results in")
+        page.until_state("stopped")
+        page.start(2)
+        run.until(lambda run: run.output.count("local server at") == 2)
+        page.stop()
+        time.sleep(3)
+        assert page.stats()["state"] == "stopped"
+        assert len(run.all) == 1
+        assert run.count("create_submitted") == 2
+
+
+def test_runs_leave_no_file_descriptor_open(tmp_path: Path) -> None:
+    """A page that stays open for days may see many runs, each with a server of its own."""
+    port = free_port()
+    page = WebUi(port)
+    scenario = scenario_file(tmp_path, 1)
+    with web_run(
+        tmp_path,
+        port,
+        "--scenario",
+        scenario,
+        "--local",
+        "--local-profile",
+        "ready=fixed(0.1) gone=fixed(0.1)",
+    ) as run:
+        run.until(lambda _: page.is_up())
+        descriptors = []
+        for number in range(1, 4):
+            page.start(1)
+            run.until(lambda run, n=number: run.output.count("results in") == n)  # type: ignore[misc]
+            page.until_state("stopped")
+            time.sleep(0.5)
+            descriptors.append(len(list(Path(f"/proc/{run.process.pid}/fd").iterdir())))
+    assert descriptors[2] <= descriptors[0] + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +13,18 @@ from typing import Any
 from locust.argument_parser import LocustArgumentParser
 
 from treadstone_user.binary import INSTALLER_URL, find_binary
-from treadstone_user.cleanup import Cleanup, about_itself
+from treadstone_user.cleanup import Cleanup
 from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.exitcode import ExitCode
+from treadstone_user.ledger import Ledger
 from treadstone_user.options import add_options
-from treadstone_user.report import render_left
+from treadstone_user.preflight import check
+from treadstone_user.report import removal, render_cleanup
 from treadstone_user.run import RunFolder, read_run
 from treadstone_user.settings import CACHE
 from treadstone_user.summary import summarize
 from treadstone_user.target import connect_cli
-from treadstone_user.transports.base import ConfigError, TreadstoneError
+from treadstone_user.transports.base import ConfigError, Transport, TreadstoneError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,11 +58,19 @@ def print_options() -> None:
 
 
 def sweep(path: Path, *, binary: str | None) -> int:
-    """Finish a run's clean-up, and bring its artifacts up to date. Can be repeated."""
+    """Finish a run's clean-up, and bring its artifacts up to date. Can be repeated.
+
+    Raises `TreadstoneError` where there is nothing to be done or no server to do it; then
+    nothing is written.
+    """
     run = read_run(path)
     persist, base_url = _kind(run), run.get("base_url")
     if path.name != run["run_id"] or not isinstance(base_url, str):
         raise ConfigError(f"{path / 'run.json'} belongs to another run: {run['run_id']}")
+    if run.get("local_server"):
+        raise ConfigError(f"run {path.name} had a local server of its own, and its sandboxes ended with it")
+    if run.get("finished_at") is None and _still_runs(run):
+        raise ConfigError(f"run {path.name} still goes on (process {run['pid']}): end it first")
     found = find_binary(
         explicit=binary,
         version="latest",
@@ -69,8 +80,17 @@ def sweep(path: Path, *, binary: str | None) -> int:
         announce=print,
     )
     transport = connect_cli(found, base_url=base_url, environment=os.environ, say=print)
-    folder = RunFolder(path, run=run)
-    log = EventLog(folder.events_path, worker="sweep")
+    try:
+        check(transport, base_url=base_url, matrix=(), say=lambda line: None)
+        return _sweep(RunFolder(path, run=run), transport, persist)
+    finally:
+        transport.close()
+
+
+def _sweep(folder: RunFolder, transport: Transport, persist: bool | None) -> int:
+    log, ledger = EventLog(folder.events_path, worker="sweep"), Ledger()
+    for event in read_events(folder.events_path):
+        ledger.add(event)
     cleanup = Cleanup(
         transport=transport,
         run_id=folder.run_id,
@@ -78,17 +98,31 @@ def sweep(path: Path, *, binary: str | None) -> int:
         at_once=5,
         log=log,
         report=lambda step: None,
-        about=about_itself,
+        about=ledger.about,
+        expected=ledger.expected,
         say=print,
     )
     outcome = cleanup.run().describe()
     log.close()
     folder.write_run(cleanup=outcome)
     folder.write_summary(summarize(read_events(folder.events_path), folder.run))
-    results = str(path.parent)
-    left = render_left(outcome, run_id=folder.run_id, label=folder.label, results=results)
-    print(left or f"all {outcome['found']} sandboxes found of run {folder.run_id} are gone, none left")
+    remedy = removal(folder.run_id, folder.path.parent, local=False)
+    print(render_cleanup(outcome, label=folder.label, remedy=remedy))
     return ExitCode.OK if outcome["verified"] else ExitCode.LEFT_BEHIND
+
+
+def _still_runs(run: Mapping[str, Any]) -> bool:
+    """Whether the process of a run is still there, as far as this machine can tell."""
+    pid = run.get("pid")
+    if not isinstance(pid, int) or run.get("host") != platform.node():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _kind(run: Mapping[str, Any]) -> bool | None:

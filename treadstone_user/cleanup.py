@@ -8,7 +8,7 @@ absence only if its pages fit together.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,7 @@ class Cleanup:
     persist: where not None, only sandboxes with this `persist` are deleted: one of the other
         kind was not made by the scenario, and its data is not thrown away by surprise.
     about: tells the fields by which events name a sandbox.
+    expected: sandboxes that the run knows it made; while no list can be read, they count as there.
     say: gets a line on each pass.
     not_before: an empty list proves nothing before this moment (monotonic s).
     """
@@ -98,6 +99,7 @@ class Cleanup:
         log: EventLog,
         report: Report,
         about: Callable[[Sandbox], Mapping[str, Any]],
+        expected: Collection[str] = (),
         say: Callable[[str], None],
         not_before: float = 0.0,
         give_up_sec: float = GIVE_UP_SEC,
@@ -113,7 +115,8 @@ class Cleanup:
         self._not_before = not_before
         self._give_up_sec = give_up_sec
         self._accepted: set[str] = set()
-        self.outcome = Outcome()
+        self._said = ""
+        self.outcome = Outcome(remaining=dict.fromkeys(expected, "not seen gone"))
 
     def run(self) -> Outcome:
         """Delete until a whole list shows none of the run's sandboxes, or nothing moves any more."""
@@ -138,8 +141,9 @@ class Cleanup:
         try:
             listing = list_all(self._transport)
         except CallError as error:
-            outcome.problem = f"the list of sandboxes cannot be read: {error.cause}: {error}"
-            self._say(f"clean-up: {outcome.problem}")
+            said = str(error).partition("\n")[0]
+            outcome.problem = f"the list of sandboxes cannot be read: {error.cause}: {said}"
+            self._say_once(f"clean-up: {outcome.problem}; it is tried again")
             return None
         there = list(self._ours(listing))
         outcome.found |= {sandbox.id for sandbox in there}
@@ -148,12 +152,17 @@ class Cleanup:
         outcome.problem = None if outcome.verified else _problem(len(there), listing)
         to_delete = [sandbox for sandbox in there if sandbox.status not in _GOING]
         if there:
-            self._say(
+            self._say_once(
                 f"clean-up, pass {outcome.passes}: {len(to_delete)} to delete, "
                 f"{len(there) - len(to_delete)} on their way"
             )
         Pool(self._at_once).map(self._delete, to_delete)
         return len(there), len(self._accepted)
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            self._say(line)
 
     def _ours(self, listing: Listing) -> Iterator[Sandbox]:
         for sandbox in listing.sandboxes.values():

@@ -10,11 +10,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from treadstone_user.model import Event, EventKind, Task
+from treadstone_user.transports.base import ConfigError
 
 Listener = Callable[[Event], None]
 
@@ -41,37 +43,62 @@ class EventLog:
 
     `ts` is the wall clock, for people; `t_ms` is the monotonic one since the log was opened,
     for durations.
+
+    on_broken: told once, when an event could not be written (a full disk); from then on
+        nothing more is, and `broken` is True. Listeners hear of all events all the same.
+    Raises `ConfigError` where the file cannot be opened.
     """
 
-    def __init__(self, path: Path, *, worker: str) -> None:
+    def __init__(
+        self, path: Path, *, worker: str, on_broken: Callable[[OSError], None] | None = None
+    ) -> None:
+        self.broken = False
+        self._on_broken = on_broken
+        try:
+            self._open(path)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+        self._worker = worker
+        self._seq = 0
+        self._opened = time.monotonic()
+        self._listeners: list[Listener] = []
+
+    def _open(self, path: Path) -> None:
         torn = _is_torn(path)
         # Half a character, which JSON can escape and UTF-8 cannot hold, stays escaped.
         self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
         if torn:
             self._file.write("\n")
-        self._worker = worker
-        self._seq = 0
-        self._opened = time.monotonic()
-        self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with each event once it is written."""
         self._listeners.append(listener)
 
     def write(self, kind: EventKind, **fields: Any) -> None:
-        """Write an event. Milliseconds are rounded to a tenth. Raises OSError, as files do."""
+        """Write an event. Milliseconds are rounded to a tenth."""
         self._seq += 1
         t_ms = round((time.monotonic() - self._opened) * 1000, 1)
         event = {"ts": utc_now(), "t_ms": t_ms, "event": str(kind), "worker": self._worker, "seq": self._seq}
         event |= {name: round(v, 1) if isinstance(v, float) else v for name, v in fields.items()}
-        self._file.write(json.dumps(event, ensure_ascii=False) + "\n")
-        self._file.flush()
+        self._append(json.dumps(event, ensure_ascii=False) + "\n")
         for listener in self._listeners:
             listener(event)
 
+    def _append(self, line: str) -> None:
+        if self.broken:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            self.broken = True
+            if self._on_broken is not None:
+                self._on_broken(error)
+
     def close(self) -> None:
         """Close the file; nothing may be written afterwards."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take is told already
+            self._file.close()
 
 
 def _is_torn(path: Path) -> bool:

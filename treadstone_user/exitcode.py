@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -35,3 +36,18 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
     """The one code that tells the most serious of several findings."""
     found = set(codes)
     return next((code for code in _FROM_WORST if code in found), ExitCode.OK)
+
+
+def judge(summary: Mapping[str, Any]) -> ExitCode:
+    """The exit code that a summary deserves."""
+    overall, cleanup = summary["overall"], summary["cleanup"]
+    findings = []
+    if any(overall[key] for key in ("created_err", "failed_status", "poll_timeout", "delete_errors")):
+        findings.append(ExitCode.REQUESTS_FAILED)
+    results = sum(overall[key] for key in ("created_err", "ready", "failed_status", "poll_timeout"))
+    planned = summary["planned"]
+    if summary["ending"] == "interrupted" or (planned is not None and results < planned):
+        findings.append(ExitCode.INCOMPLETE)
+    if cleanup["ran"] and not cleanup["verified"]:
+        findings.append(ExitCode.LEFT_BEHIND)
+    return worst(findings)

@@ -73,6 +73,8 @@ class Lifecycle:
             if self._closing():
                 raise CalledOff
             self._log.write(EventKind.CREATE_SUBMITTED, **about, queue_ms=queued * 1000)
+            if self._log.broken:  # a create that no ledger knows of is not sent
+                raise CalledOff
 
         rules = self._rules
         spec = CreateSpec(task.variant, rules.label, rules.auto_stop_interval, rules.auto_delete_interval)

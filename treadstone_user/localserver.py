@@ -13,6 +13,7 @@ import gevent
 from gevent import subprocess
 
 from treadstone_user.transports.base import ConfigError
+from treadstone_user.transports.launch import close_pipes
 
 _START_SEC = 20.0
 _STOP_SEC = 10.0
@@ -30,6 +31,7 @@ class LocalServer:
         self._process = process
         self.base_url = base_url
         self.api_key = api_key
+        self._forwarder: gevent.Greenlet[..., None] | None = None
 
     @classmethod
     def start(
@@ -59,11 +61,12 @@ class LocalServer:
             process.kill()
             said = process.communicate()[1].decode(errors="replace").strip()
             raise ConfigError(f"the local server did not start: {said or text or 'it said nothing'}")
-        gevent.spawn(_forward, process, say)
-        return cls(process, text.removeprefix(_LISTENING), api_key)
+        server = cls(process, text.removeprefix(_LISTENING), api_key)
+        server._forwarder = gevent.spawn(_forward, process, say)
+        return server
 
     def stop(self) -> None:
-        """Have the server write the rest of its truth log and end; wait until it has."""
+        """Have the server write the rest of its truth log and end; wait until it has. Can be repeated."""
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -71,6 +74,11 @@ class LocalServer:
             self._process.wait(timeout=_STOP_SEC)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+        if self._forwarder is not None:
+            self._forwarder.join(timeout=1)
+            self._forwarder.kill()
+        close_pipes(self._process)
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:

@@ -16,11 +16,11 @@ from treadstone_user.settings import (
     CACHE,
     CONFIG,
     REMOTE_LIMIT,
-    SCENARIOS,
     BaseUrl,
     Settings,
     check_remote,
     resolve_base_url,
+    scenarios_folder,
     steady_scenario,
 )
 from treadstone_user.transports.base import ConfigError
@@ -106,7 +106,7 @@ def read_scenario(options: Namespace) -> tuple[Scenario, str | None]:
         return steady_scenario(options.template or TEMPLATE), None
     if options.template:
         raise ConfigError("--template is for a steady load; with --scenario, the file names the templates")
-    path = find_scenario(options.scenario, folder=SCENARIOS)
+    path = find_scenario(options.scenario, folder=scenarios_folder())
     return load_scenario(path), str(path)
 
 

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import signal
 import sys
 import time
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gevent
-import locust
 from gevent.event import Event as Flag
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.event import Events
-from locust.runners import LocalRunner
+from locust.runners import STATE_SPAWNING, LocalRunner
 
-from treadstone_user import __version__
-from treadstone_user.eventlog import utc_now
+from treadstone_user.begin import Prepared, open_session, prepare
 from treadstone_user.exitcode import ExitCode, worst
 from treadstone_user.options import add_options, read_scenario, read_settings
-from treadstone_user.plan import FixedPlan, SteadyPlan
-from treadstone_user.report import render_scenario
-from treadstone_user.run import RunFolder
-from treadstone_user.scenario import tasks
-from treadstone_user.session import Ending, Orders, Session
+from treadstone_user.report import render_scenario, render_steady
+from treadstone_user.session import Ending, Session
 from treadstone_user.settings import Settings
 from treadstone_user.steps import Step
-from treadstone_user.target import Target, open_target
+from treadstone_user.target import open_target
 from treadstone_user.transports.base import ConfigError, TreadstoneError
 from treadstone_user.user import attach
 
 REQUEST_TYPE = "sandbox"
 
 _log = logging.getLogger("treadstone")
-# Locust's logger for tables: plain text, on the console and on the web UI's log page.
-_tables = logging.getLogger("locust.stats_logger")
 
 
 def register(events: Events) -> None:
@@ -59,21 +50,16 @@ def _on_init(environment: Environment, web_ui: Any = None, **_: Any) -> None:
 
 def _refuse(message: str) -> NoReturn:
     """End the process over a mistake of the user's."""
-    sys.stderr.write("".join(f"error: {line}\n" for line in message.splitlines()))
+    lines = [line for line in message.splitlines() if line.strip()]
+    sys.stderr.write("".join(f"error: {line}\n" for line in lines))
     raise SystemExit(ExitCode.MISTAKE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A run that may start: its folder, and a target that has passed preflight."""
-
-    folder: RunFolder
-    target: Target
-
-    def discard(self) -> None:
-        """Take it all back."""
-        self.target.close()
-        self.folder.discard()
+def _print(text: str) -> None:
+    """Print to standard output, whatever it can show."""
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    sys.stdout.flush()
 
 
 class Plugin:
@@ -83,11 +69,12 @@ class Plugin:
         self._environment = environment
         self._web_ui = web_ui
         self._settings: Settings | None = None
-        self._prepared: _Prepared | None = None
+        self._prepared: Prepared | None = None
         self._session: Session | None = None
         self._watcher: gevent.Greenlet[..., None] | None = None
         self._ramped_up = Flag()
         self._started = False
+        self._quitting = False
         self._warned = False
         self._codes: list[ExitCode] = []
 
@@ -109,13 +96,14 @@ class Plugin:
             if not isinstance(self._environment.runner, LocalRunner):
                 raise ConfigError("one process only, so far: leave out --master, --worker and --processes")
             if options.dry_run:
-                sys.stdout.write(render_scenario(read_scenario(options)[0]) + "\n")
-                sys.stdout.flush()
+                scenario, file = read_scenario(options)
+                users = options.num_users
+                _print(render_scenario(scenario) if file else render_steady(scenario, users=users))
                 raise SystemExit(ExitCode.OK)
             self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
             self._fill_in_users(settings, options)
             if options.headless or options.autostart:
-                self._prepared = self._prepare(settings)
+                self._prepared = prepare(settings)
             elif settings.base_url is not None:  # a server that is there already is checked at once
                 open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info).close()
         except TreadstoneError as error:
@@ -134,6 +122,12 @@ class Plugin:
             return
         if options.num_users is None:
             options.num_users = settings.scenario.total
+        elif options.headless and options.num_users > settings.scenario.total:
+            # The others would have nothing to do, and the run would wait for their ramp-up.
+            _log.info(
+                "%d users for %d sandboxes are enough", settings.scenario.total, settings.scenario.total
+            )
+            options.num_users = settings.scenario.total
         if options.spawn_rate is None:
             options.spawn_rate = min(options.num_users, 100)  # above it, Locust warns
 
@@ -146,30 +140,27 @@ class Plugin:
         # It fires in reverse: registered here, it comes before the runner's own.
         events.quitting.add_listener(self._on_quitting)
 
-    def _prepare(self, settings: Settings) -> _Prepared:
-        folder = RunFolder.claim(settings.results_dir)
-        try:
-            truth = folder.truth_path
-            target = open_target(settings, truth=truth, environment=os.environ, say=_log.info)
-        except BaseException:
-            folder.discard()
-            raise
-        return _Prepared(folder, target)
-
     # Start
 
     def _on_test_start(self, environment: Environment, **_: Any) -> None:
         settings = self._settings
         assert settings is not None, "listeners are registered once there are settings"
+        if isinstance(environment.runner, LocalRunner):
+            # In a second run it would still say "stopped", and Stop would do nothing.
+            environment.runner.update_state(STATE_SPAWNING)
         self._await_previous(environment)
         self._ramped_up.clear()
         self._warned = False
         self._session = None
         prepared, self._prepared = self._prepared, None
         try:
-            self._session = self._open_session(settings, prepared or self._prepare(settings))
-        except TreadstoneError as error:
+            self._session = open_session(
+                settings, prepared or prepare(settings), options=self._options, report=self._report
+            )
+        except (TreadstoneError, OSError) as error:
             _log.error("the run does not start: %s", error)
+            self._codes.append(ExitCode.MISTAKE)
+            environment.process_exit_code = int(worst(self._codes))
         attach(environment, self._session)
         self._watcher = gevent.spawn(self._watch, self._session)
 
@@ -181,62 +172,6 @@ class Plugin:
             previous.finish(Ending.STOPPED)
             previous.finished.wait()
             environment.stats.clear_all()
-
-    def _open_session(self, settings: Settings, prepared: _Prepared) -> Session:
-        scenario, folder, target = settings.scenario, prepared.folder, prepared.target
-        orders = Orders(scenario=scenario, steady=settings.steady, cleanup=settings.cleanup)
-        folder.write_run(**self._describe(settings, prepared, orders))
-        _tables.info("%s\nrun %s, label %s", render_scenario(scenario), folder.run_id, folder.label)
-        if scenario.cleanup_after_run is not None:
-            _log.info("cleanup.after_run has no effect: a run always cleans up, unless --no-cleanup")
-        if not settings.cleanup and target.server is not None:
-            _log.warning("--no-cleanup with --local: what is left ends with the local server")
-        if settings.steady:
-            plan: FixedPlan | SteadyPlan = SteadyPlan(scenario.matrix[0], at_once=settings.at_once)
-        else:
-            plan = FixedPlan(tasks(scenario))
-        return Session(
-            folder=folder,
-            orders=orders,
-            transport=target.transport,
-            plan=plan,
-            report=self._report,
-            say=_log.info,
-            show=_tables.info,
-            cli=target.cli,
-            at_end=target.close,
-        )
-
-    def _describe(self, settings: Settings, prepared: _Prepared, orders: Orders) -> dict[str, Any]:
-        """What run.json says when a run starts."""
-        folder, target, binary = prepared.folder, prepared.target, settings.binary
-        cli = target.cli
-        return {
-            "run_id": folder.run_id,
-            "run_label": folder.label,
-            "scenario_file": settings.scenario_file,
-            "scenario": settings.scenario.snapshot(),
-            "planned": orders.planned,
-            "base_url": target.base_url,
-            "transport": target.transport.name,
-            "treadstone_version": binary.version if binary else None,
-            "treadstone_binary": str(binary.path) if binary else None,
-            "warm_cli": cli.warm if cli else None,
-            "cli_startup_ms": round(cli.startup_sec * 1000) if cli else None,
-            "locust_version": locust.__version__,
-            "plugin_version": __version__,
-            "machine": f"{platform.machine()}-{platform.system().lower()}",
-            "workers": 1,
-            "options": {
-                "users": self._options.num_users,
-                "spawn_rate": self._options.spawn_rate,
-                "run_time_sec": self._options.run_time,
-                "local_profile": settings.local_profile,
-                "cleanup": settings.cleanup,
-            },
-            "started_at": utc_now(),
-            "finished_at": None,
-        }
 
     def _report(self, step: Step) -> None:
         self._environment.events.request.fire(
@@ -255,7 +190,7 @@ class Plugin:
     def _watch(self, session: Session | None) -> None:
         """End the test once every task is resolved and the ramp-up is over, or if there is no run."""
         if session is not None:
-            session.plan.finished.wait()
+            session.over.wait()
         self._ramped_up.wait()
         # From a greenlet of its own: the runner kills those that it knows.
         gevent.spawn(self._end_test)
@@ -291,6 +226,9 @@ class Plugin:
             self._prepared.discard()
             self._prepared = None
         session = self._session
+        if self._quitting:
+            Flag().wait()  # a second SIGTERM quits once more: the first one ends the process
+        self._quitting = True
         if session is not None:
             session.finish(Ending.INTERRUPTED)  # on SIGTERM, Locust quits before it stops the test
             session.finished.wait()
@@ -325,11 +263,7 @@ class Plugin:
             session.interrupt()
             _log.warning("%s: still finishing; once more ends it now and leaves %s", name, session.outlook())
         else:
-            _log.error(
-                "ended by force: left are %s. Remove them with: python -m treadstone_user sweep %s",
-                session.outlook(),
-                session.folder.run_id,
-            )
+            _log.error("ended by force, with %s", session.outlook())
             _throw_into_main(SystemExit(int(ExitCode.LEFT_BEHIND)))
 
     def _quit(self) -> None:

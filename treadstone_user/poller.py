@@ -6,8 +6,10 @@ sandbox, and gives up at its own deadline whatever the poller is doing.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,7 +23,8 @@ from treadstone_user.transports.base import MAX_PAGE, CallError, NotFound, Timin
 _PAGES_AS_A_RULE = 3
 """A poll reads the first page, and one or two where sandboxes are being created."""
 
-_MARGIN = MAX_PAGE // 4
+_FEW = 100
+_MARGIN = 50
 """Rows before those being created: deletes since the last poll move them forward."""
 
 
@@ -99,6 +102,8 @@ class Poller:
         self._waiters: dict[str, _Waiter] = {}
         self._wanted = Event()
         self._interrupted = False
+        self.periods_ms = array("f")
+        """How far apart polls really began, while somebody waited."""
         self._pages = 1
         self._creating_from = 0
         self._greenlet: gevent.Greenlet[[], None] | None = None
@@ -138,15 +143,19 @@ class Poller:
             self._greenlet = gevent.spawn(self._loop)
 
     def _loop(self) -> None:
-        due = time.monotonic() + self._interval
+        began, due = None, time.monotonic() + self._interval
         while True:
             gevent.sleep(max(0.0, due - time.monotonic()))
-            due = time.monotonic() + self._interval
+            now = time.monotonic()
+            due = now + self._interval
             if not self._waiters:
                 self._wanted.clear()
                 self._wanted.wait()
-                due = time.monotonic() + self._interval
+                began, due = None, time.monotonic() + self._interval
                 continue
+            if began is not None:
+                self.periods_ms.append((now - began) * 1000)
+            began = now
             try:
                 self._poll()
             except CallError as error:
@@ -172,8 +181,11 @@ class Poller:
         unseen = {waiter.sandbox_id: waiter for waiter in waiters if waiter.seen is None}
         covered = Spans()
         creating_from, offset = None, 0
-        while unseen:
-            reply = self._transport.list_page(offset=offset, limit=MAX_PAGE)
+        for reads in itertools.count():
+            # The rows that matter are few, and a page's cost is its rows; but one page costs less than two.
+            few = self._pages > 1 and reads < 2
+            limit = min(MAX_PAGE, max(_FEW, _MARGIN + 2 * len(unseen))) if few else MAX_PAGE
+            reply = self._transport.list_page(offset=offset, limit=limit)
             items, total = reply.value.items, reply.value.total
             self._pages = max(1, math.ceil(total / MAX_PAGE))
             for row, sandbox in enumerate(items, start=offset):
@@ -182,10 +194,10 @@ class Poller:
                     waiter.look(sandbox.status, reply.timing)
                     if waiter.seen is None:
                         creating_from = row if creating_from is None else min(creating_from, row)
-            covered.add(offset, offset + max(len(items), 1))
+            covered.add(offset, offset + (len(items) or MAX_PAGE))  # an empty page: nothing is there
             ahead = offset + len(items) if offset else max(len(items), self._creating_from - _MARGIN)
             following = covered.next_page(ahead, total)
-            if following is None or len(unseen) < covered.missing_pages(total):
+            if following is None or not unseen or len(unseen) < covered.missing_pages(total):
                 break
             offset = following
         if creating_from is not None:
@@ -235,6 +247,7 @@ class Spans:
         return sum(math.ceil((high - low) / MAX_PAGE) for low, high in self._gaps(total))
 
     def _gaps(self, total: int) -> list[tuple[int, int]]:
-        edges = [0, *(edge for span in self._spans for edge in span), total]
+        read = [(min(low, total), min(high, total)) for low, high in self._spans]  # the list may have shrunk
+        edges = [0, *(edge for span in read for edge in span), total]
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return [(low, high) for low, high in pairs if low < high]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -49,11 +51,19 @@ def render_matrix(matrix: Iterable[Variant]) -> str:
     table.add_column("storage")
     table.add_column("sandboxes", justify="right")
     for variant in matrix:
-        storage = variant.storage_size or "5Gi" if variant.persist else "none"
+        storage = variant.storage_size or "none"
         table.add_row(str(variant.index), variant.template, storage, str(variant.count))
     table.add_section()
     table.add_row("", "total", "", str(sum(variant.count for variant in matrix)))
     return _text(table)
+
+
+def render_steady(scenario: Scenario, *, users: int | None) -> str:
+    """What a steady load will do, before it does."""
+    return (
+        f"{scenario.description}: {users or 1} users create, wait and delete, one sandbox after the other\n"
+        f"a poll every {scenario.poll_interval_sec:g} s, ready within {scenario.ready_timeout_sec:g} s"
+    )
 
 
 def render_scenario(scenario: Scenario) -> str:
@@ -150,17 +160,27 @@ def _failures(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def render_left(cleanup: Mapping[str, Any], *, run_id: str, label: str, results: str) -> str:
-    """What the clean-up left and how to remove it; empty where nothing is left."""
-    lines = []
+def removal(run_id: str, results: Path, *, local: bool) -> str:
+    """How to remove what a run left."""
+    if local:
+        return "they end with the run's own local server"
+    folder = "" if results == Path("results") else f" --results-dir {shlex.quote(str(results))}"
+    return f"remove them with: python -m treadstone_user sweep {run_id}{folder}"
+
+
+def render_cleanup(cleanup: Mapping[str, Any], *, label: str, remedy: str) -> str:
+    """How the clean-up went: what is left, and how to remove it."""
     if not cleanup["ran"]:
-        lines.append(f"no clean-up ({cleanup['reason']}): the run's sandboxes stay, labelled {label}")
-    elif not cleanup["verified"]:
-        lines.append(f"clean-up NOT complete: {cleanup['problem']}")
-        lines += [f"  {sandbox_id}: {reason}" for sandbox_id, reason in cleanup["remaining"].items()]
-    if lines:
-        folder = "" if results == "results" else f" --results-dir {results}"
-        lines.append(f"remove them with: python -m treadstone_user sweep {run_id}{folder}")
+        reason = cleanup["reason"]
+        return f"no clean-up ({reason}): the run's sandboxes stay, labelled {label}\n{remedy}"
+    if cleanup["verified"]:
+        lines = [f"clean-up: all {cleanup['found']} sandboxes found are gone, none left"]
+    else:
+        lines = [f"clean-up NOT complete: {cleanup['problem']}"]
+        lines += [f"  {sandbox_id}: {reason}" for sandbox_id, reason in cleanup.get("remaining", {}).items()]
+        if cleanup.get("unanswered_creates"):
+            lines.append(f"  {cleanup['unanswered_creates']} creates without an answer may have made more")
+        lines.append(remedy)
     for sandbox_id, reason in cleanup.get("kept", {}).items():
         lines.append(f"left alone: {sandbox_id} carries {label}, but is {reason}")
     return "\n".join(lines)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,16 @@ from treadstone_user.transports.base import ConfigError
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all: readers see the old one or the new one."""
+    """Write a JSON file whole or not at all: readers see the old one or the new one. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     # Half a character, which JSON can escape and UTF-8 cannot hold, stays escaped.
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 class RunFolder:
@@ -56,10 +60,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the folder of a run that never started. What else lies in it is removed, too."""
-        for file in self.path.glob("*"):
-            file.unlink(missing_ok=True)
-        with suppress(OSError):
-            self.path.rmdir()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write_run(self, **fields: Any) -> None:
         """Add fields to ``run.json`` and write it."""

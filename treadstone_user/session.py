@@ -8,7 +8,7 @@ kills the greenlets in which it does so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,28 +17,26 @@ import gevent
 from gevent.event import Event as Flag
 from gevent.pool import Group, Pool
 
-from treadstone_user.cleanup import Cleanup, about_itself
+from treadstone_user.cleanup import Cleanup
 from treadstone_user.clientwatch import ClientWatch
 from treadstone_user.eventlog import EventLog, read_events, utc_now
-from treadstone_user.exitcode import ExitCode, worst
+from treadstone_user.exitcode import ExitCode, judge
+from treadstone_user.ledger import Ledger
 from treadstone_user.lifecycle import Lifecycle, Rules
-from treadstone_user.model import Event, EventKind, Sandbox, Task
+from treadstone_user.model import EventKind, Task
 from treadstone_user.plan import Plan
 from treadstone_user.poller import Poller
 from treadstone_user.progress import Progress, Tally
-from treadstone_user.report import render_left, render_summary
+from treadstone_user.report import removal, render_cleanup, render_summary
 from treadstone_user.run import RunFolder
 from treadstone_user.scenario import Scenario
 from treadstone_user.steps import Report, describe_failure, record_server_times
-from treadstone_user.summary import summarize
+from treadstone_user.summary import distribution, summarize
 from treadstone_user.transports.base import CallError, Transport
 from treadstone_user.transports.cli import CliTransport
 
 DRAIN_SEC = 75.0
 """How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
-
-_MAY_EXIST = ("request_timeout", "bad_output", "connect_error")
-_SETTLE_SEC = 3.0
 
 
 class Ending(StrEnum):
@@ -48,6 +46,8 @@ class Ending(StrEnum):
     """Every planned sandbox has its result."""
     STOPPED = "stopped"
     """Locust's run time was reached, or somebody stopped the test in the web UI."""
+    FAILED = "failed"
+    """Its own events could not be written."""
     INTERRUPTED = "interrupted"
     """Ctrl-C or SIGTERM, before all was over."""
 
@@ -58,11 +58,13 @@ class Orders:
 
     steady: one lifecycle after the other without a total, each deleted as it goes.
     cleanup: False for ``--no-cleanup``.
+    local: whether the server is the run's own and ends with it.
     """
 
     scenario: Scenario
     steady: bool
     cleanup: bool
+    local: bool
 
     @property
     def planned(self) -> int | None:
@@ -106,6 +108,8 @@ class Session:
         self.ending = Ending.STOPPED
         self.drained = Flag()
         self.finished = Flag()
+        self.over = Flag()
+        """Set once there is nothing more to do but the finish."""
         self._orders = orders
         self._transport = transport
         self._report = report
@@ -116,14 +120,12 @@ class Session:
         self._finishing: gevent.Greenlet[..., None] | None = None
         self._lifecycles = Group()
         self._ask_at_end = cli is not None and not orders.steady
-        self._tasks: dict[str, Mapping[str, Any]] = {}
-        self._ready: list[str] = []
-        self._settle_until = 0.0
+        self._unseen: list[str] | None = None
         self._failed_polls: set[str] = set()
-        self._log = EventLog(folder.events_path, worker="local")
-        self._tally = Tally()
+        self._log = EventLog(folder.events_path, worker="local", on_broken=self._on_broken_log)
+        self._tally, self._ledger = Tally(), Ledger()
         self._log.subscribe(self._tally.add)
-        self._log.subscribe(self._remember)
+        self._log.subscribe(self._ledger.add)
         self._progress = Progress(self._tally, planned=orders.planned, say=say)
         scenario = orders.scenario
         self._poller = Poller(
@@ -160,12 +162,15 @@ class Session:
             self._lifecycle.lead(task)
         finally:
             self.plan.resolved(task)
+            if self.plan.finished.is_set():
+                self.over.set()
 
     def finish(self, ending: Ending) -> None:
         """Begin the finish, if nobody has; returns at once."""
         if self._finishing is None:
             self.closing = True
-            self.ending = ending
+            if self.ending is not Ending.FAILED:
+                self.ending = ending
             self._finishing = gevent.spawn(self._finish)
 
     def interrupt(self) -> None:
@@ -177,31 +182,45 @@ class Session:
         return self.ending is Ending.INTERRUPTED
 
     def outlook(self) -> str:
-        """What would be left behind, were the finish ended now."""
-        counts = self._tally.counts
-        there = counts[EventKind.CREATE_OK] - counts[EventKind.DELETE_OK]
-        unanswered = counts[EventKind.CREATE_SUBMITTED] - counts[EventKind.CREATE_OK]
-        unanswered -= counts[EventKind.CREATE_ERR]
-        more = f" and {unanswered} creates without an answer" if unanswered else ""
-        return f"{there} sandboxes{more}, labelled {self.folder.label}"
+        """What would be left behind, were the finish ended now, and what to do about it."""
+        unseen = self._ledger.expected if self._unseen is None else self._unseen
+        more = f" and {self._ledger.unanswered} creates without an answer" if self._ledger.unanswered else ""
+        return f"{len(unseen)} sandboxes not seen gone{more}, labelled {self.folder.label}; {self._remedy()}"
+
+    def _remedy(self) -> str:
+        return removal(self.folder.run_id, self.folder.path.parent, local=self._orders.local)
 
     def _finish(self) -> None:
+        cleanup: dict[str, Any] = {"ran": True, "verified": False, "problem": "it did not come to it"}
         try:
             self._drain()
             self.drained.set()
-            self.folder.write_run(client=self._watch.stop())
+            client = self._watch.stop() | {"poll_period_ms": distribution(self._poller.periods_ms)}
             self._ask_server_times()
             cleanup = self._clean_up()
             self._at_end()
-            self._log.close()
-            self._conclude(cleanup)
-        except Exception:
+            self._conclude(client, cleanup)
+        except OSError as error:
+            self._show(f"the results of run {self.folder.run_id} cannot be written: {error}")
+            self.exit_code = ExitCode.INCOMPLETE if cleanup["verified"] else ExitCode.LEFT_BEHIND
+        except BaseException:
             self.exit_code = ExitCode.LEFT_BEHIND
-            self._show(f"the finish of run {self.folder.run_id} failed; its events are in {self.folder.path}")
+            self._show(f"the finish of run {self.folder.run_id} broke off: {self.outlook()}")
             raise
         finally:
+            self._at_end()  # once more does no harm
+            self._log.close()
             self.drained.set()
             self.finished.set()
+
+    def _on_broken_log(self, error: OSError) -> None:
+        """Without a ledger no sandbox may be made; those that there are get removed."""
+        self._say(
+            f"{self.folder.events_path} cannot be written ({error.strerror}): the run takes no new work"
+        )
+        self.ending = Ending.FAILED
+        self.closing = True
+        self.over.set()
 
     def _drain(self) -> None:
         """No new work; calls in flight end by themselves; waits are over."""
@@ -214,14 +233,14 @@ class Session:
 
     def _ask_server_times(self) -> None:
         """Ask for the server's times of all that got ready, before they are deleted."""
-        if not self._ask_at_end or self._interrupted() or not self._ready:
+        if not self._ask_at_end or self._interrupted() or not self._ledger.ready:
             return
-        self._say(f"asking the server for its own times of {len(self._ready)} sandboxes")
+        self._say(f"asking the server for its own times of {len(self._ledger.ready)} sandboxes")
         asked = Pool(self._orders.scenario.concurrency)
-        for sandbox_id in self._ready:
+        for sandbox_id in self._ledger.ready:
             if self._interrupted():
                 break  # whoever interrupts wants the sandboxes gone, not more figures
-            asked.spawn(record_server_times, self._transport, self._log, self._tasks[sandbox_id])
+            asked.spawn(record_server_times, self._transport, self._log, self._ledger.describe(sandbox_id))
         asked.join()
 
     def _clean_up(self) -> dict[str, Any]:
@@ -232,6 +251,7 @@ class Session:
             reason = "interrupted, and cleanup.on_failure is false"
         if reason is not None:
             return {"ran": False, "reason": reason}
+        self._unseen = self._ledger.expected
         cleanup = Cleanup(
             transport=self._transport,
             run_id=self.folder.run_id,
@@ -239,63 +259,31 @@ class Session:
             at_once=self._orders.scenario.concurrency,
             log=self._log,
             report=self._report,
-            about=self._about,
+            about=self._ledger.about,
+            expected=self._unseen,
             say=self._say,
-            not_before=self._settle_until,
+            not_before=self._ledger.settled_at,
         )
-        return cleanup.run().describe()
+        return cleanup.run().describe() | {"unanswered_creates": self._ledger.unanswered}
 
-    def _conclude(self, cleanup: dict[str, Any]) -> None:
+    def _conclude(self, client: dict[str, Any], cleanup: dict[str, Any]) -> None:
         folder = self.folder
         folder.write_run(
             finished_at=utc_now(),
             duration_sec=round(time.monotonic() - self._started, 3),
             ending=str(self.ending),
+            client=client,
             cleanup=cleanup,
         )
         summary = summarize(read_events(folder.events_path), folder.run)
         folder.write_summary(summary)
         self.exit_code = judge(summary)
         self._show(render_summary(summary))
-        results = str(folder.path.parent)
-        left = render_left(cleanup, run_id=folder.run_id, label=folder.label, results=results)
-        if left:
-            self._show(left)
-        elif cleanup["ran"]:
-            self._show(f"clean-up: all {cleanup['found']} sandboxes found are gone, none left")
+        self._show(render_cleanup(cleanup, label=folder.label, remedy=self._remedy()))
         self._show(f"run {folder.run_id} {self.ending}, results in {folder.path}")
-
-    def _about(self, sandbox: Sandbox) -> Mapping[str, Any]:
-        """How events name a sandbox: by its task where the run knows it, else by itself."""
-        return self._tasks.get(sandbox.id) or about_itself(sandbox)
-
-    def _remember(self, event: Event) -> None:
-        if event["event"] == EventKind.CREATE_OK:
-            names = ("task", "profile_idx", "template", "persist", "storage_size", "sandbox_id")
-            self._tasks[event["sandbox_id"]] = {name: event[name] for name in names}
-        elif event["event"] == EventKind.READY:
-            self._ready.append(event["sandbox_id"])
-        elif event["event"] == EventKind.CREATE_ERR and event["error_kind"] in _MAY_EXIST:
-            # The server may still be making it: an empty list proves nothing before that.
-            self._settle_until = time.monotonic() + _SETTLE_SEC
 
     def _on_failed_poll(self, error: CallError) -> None:
         self._log.write(EventKind.POLL_ERR, **describe_failure(error))
         if error.cause not in self._failed_polls:
             self._failed_polls.add(error.cause)
             self._say(f"a poll failed, and is tried again each interval: {error.cause}: {error}")
-
-
-def judge(summary: Mapping[str, Any]) -> ExitCode:
-    """The exit code that a summary deserves."""
-    overall, cleanup = summary["overall"], summary["cleanup"]
-    findings = []
-    if any(overall[key] for key in ("created_err", "failed_status", "poll_timeout", "delete_errors")):
-        findings.append(ExitCode.REQUESTS_FAILED)
-    results = sum(overall[key] for key in ("created_err", "ready", "failed_status", "poll_timeout"))
-    planned = summary["planned"]
-    if summary["ending"] == Ending.INTERRUPTED or (planned is not None and results < planned):
-        findings.append(ExitCode.INCOMPLETE)
-    if cleanup["ran"] and not cleanup["verified"]:
-        findings.append(ExitCode.LEFT_BEHIND)
-    return worst(findings)

@@ -15,6 +15,7 @@ from treadstone_user.transports.base import ConfigError
 from treadstone_user.transports.credentials import read_cli_config
 
 SCENARIOS = Path("scenarios")
+_OWN_SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
 CONFIG = Path("treadstone.config.yaml")
 CACHE = Path(".bin")
 """Where an installed CLI is kept."""
@@ -24,6 +25,11 @@ CLI_DEFAULT_BASE_URL = "https://api.treadstone-ai.dev"
 
 REMOTE_LIMIT = 20
 """More sandboxes than this on another machine want approval."""
+
+
+def scenarios_folder() -> Path:
+    """Where scenario names are looked up: here, else in the project itself."""
+    return SCENARIOS if SCENARIOS.is_dir() else _OWN_SCENARIOS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     """
     rank = percent / 100 * (len(ordered) - 1)
     below = int(rank)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
+    if rank == below:
+        return ordered[below]  # a value itself, however far away the next one is
+    return ordered[below] + (ordered[below + 1] - ordered[below]) * (rank - below)
 
 
 def carries(count: int, percent: float) -> bool:
@@ -179,7 +180,8 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
     overall = bucket(events, timeout_ms=timeout_ms)
     by_template = _by(events, lambda event: event["template"], timeout_ms=timeout_ms)
     by_persist = _by(events, lambda event: "true" if event["persist"] else "false", timeout_ms=timeout_ms)
-    client = {**(run.get("client") or {}), **burst(events)}
+    wanted = {"poll_interval_ms": run["scenario"]["poll_interval_sec"] * 1000}
+    client = {**(run.get("client") or {}), **wanted, **burst(events)}
     return {
         "run_id": run["run_id"],
         "verdict": judge_client(overall, client),

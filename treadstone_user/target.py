@@ -11,7 +11,7 @@ from treadstone_user.binary import Binary
 from treadstone_user.clientwatch import usable_cores
 from treadstone_user.localserver import LocalServer
 from treadstone_user.preflight import check, measure_startup, nowhere
-from treadstone_user.settings import Settings
+from treadstone_user.settings import Settings, read_base_url
 from treadstone_user.transports.base import Transport
 from treadstone_user.transports.cli import CliTransport
 from treadstone_user.transports.credentials import find_credential
@@ -47,11 +47,12 @@ def connect_cli(
     say: Callable[[str], None],
 ) -> CliTransport:
     """A CLI transport with places for `at_once` calls; measures the CLI's start-up first."""
-    cores, environment = usable_cores(), _spare_loopback(environment)
+    cores, environment = usable_cores(), _without_detour(environment, base_url)
     with nowhere() as refusing:
         launcher = warm_or_cold(binary.path, environment, wanted=warm, nowhere=refusing, say=say)
         try:
-            startup_sec = measure_startup(launcher, base_url=refusing, at_once=cores)
+            # In a run, a poll competes with as many creates as there are cores.
+            startup_sec = measure_startup(launcher, base_url=refusing, at_once=cores + 1)
         except BaseException:
             launcher.close()
             raise
@@ -113,8 +114,10 @@ def open_target(
         return Target(base_url, transport, server, transport if isinstance(transport, CliTransport) else None)
 
 
-def _spare_loopback(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with this machine itself exempt from any proxy."""
+def _without_detour(environment: Mapping[str, str], base_url: str) -> dict[str, str]:
+    """The environment with this machine exempt from any proxy; no proxy at all for a server on it."""
+    if read_base_url(base_url, "the server").on_this_machine:
+        return {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
     names = ("NO_PROXY", "no_proxy")
     exempt = [environment[name] for name in names if environment.get(name)][:1]
     return {**environment, **dict.fromkeys(names, ",".join([*exempt, "127.0.0.1", "localhost", "::1"]))}

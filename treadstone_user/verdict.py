@@ -15,6 +15,7 @@ _STARTUP_SHARE = 1 / 3
 _LAG_P99_MS = 20.0
 _BUSY = 0.9
 _BLOCKED_SHARE = 1 / 4
+_LATE_POLLS = 1.5
 
 Reason = dict[str, Any]
 
@@ -29,6 +30,7 @@ def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
     reasons = [
         *_startup(overall, client),
         *_places(client),
+        *_polls(client),
         *_event_loop(client),
         *_cpu(client),
     ]
@@ -39,10 +41,11 @@ def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[
     startup, create = client.get("cli_startup_ms"), overall["create_latency_ms"]["p50"]
     if not startup or not create or startup / create < _STARTUP_SHARE:
         return
+    share = min(startup / create, 1)
     yield {
         "code": "cli_startup",
         "figures": ["create_latency_ms"],
-        "text": f"{startup / create:.0%} of the p50 ({create:.0f} ms) is the CLI's start ({startup:.0f} ms)",
+        "text": f"{share:.0%} of the p50 ({create:.0f} ms) is the CLI's start ({startup:.0f} ms)",
         "remedy": "--transport http measures the server without the CLI",
     }
 
@@ -54,9 +57,22 @@ def _places(client: Mapping[str, Any]) -> Iterator[Reason]:
     rate = client.get("creates_per_sec") or 0
     yield {
         "code": "cli_places",
-        "figures": ["queue_ms", "burst_spread_sec"],
+        "figures": ["create_latency_ms", "queue_ms", "burst_spread_sec"],
         "text": f"creates went out at {rate:.1f} a second, as fast as this machine starts the CLI",
         "remedy": "--transport http, or more machines",
+    }
+
+
+def _polls(client: Mapping[str, Any]) -> Iterator[Reason]:
+    period, wanted = client.get("poll_period_ms") or {}, client.get("poll_interval_ms")
+    median = period.get("p50")
+    if not median or not wanted or median < _LATE_POLLS * wanted:
+        return
+    yield {
+        "code": "late_polls",
+        "figures": ["ready_latency_ms"],
+        "text": f"polls began {median / 1000:.1f} s apart (p50) where {wanted / 1000:g} s was wanted",
+        "remedy": "a longer poll_interval_sec, or --transport http",
     }
 
 
@@ -74,8 +90,8 @@ def _event_loop(client: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _cpu(client: Mapping[str, Any]) -> Iterator[Reason]:
-    own, all_cores = client.get("cpu_of_one_core"), client.get("cpu_of_all_cores")
-    if (own or 0) < _BUSY and (all_cores or 0) < _BUSY:
+    own, all_cores = client.get("cpu_of_one_core") or 0.0, client.get("cpu_of_all_cores") or 0.0
+    if own < _BUSY and all_cores < _BUSY:
         return
     yield {
         "code": "cpu",

@@ -57,6 +57,14 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Close this side of a process's pipes."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with suppress(Exception):  # whatever state it is in, it is of no more use
+                pipe.close()
+
+
 def too_slow(timeout_sec: float) -> RequestTimeout:
     """The error for a call that was killed."""
     return RequestTimeout(f"no end of the CLI process within {timeout_sec:g} s")
@@ -116,7 +124,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     kill_group(process.pid)
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_REAP_SEC)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            with suppress(Exception):
-                pipe.close()
+    close_pipes(process)

@@ -25,7 +25,15 @@ from gevent import socket, subprocess
 from gevent.fileobject import FileObject
 
 from treadstone_user.transports.base import BadOutput, TransportError
-from treadstone_user.transports.launch import ColdLauncher, Finished, Launcher, kill_group, text, too_slow
+from treadstone_user.transports.launch import (
+    ColdLauncher,
+    Finished,
+    Launcher,
+    close_pipes,
+    kill_group,
+    text,
+    too_slow,
+)
 
 _PARENT = Path(__file__).with_name("warm_parent.py")
 _START_SEC = 20.0
@@ -119,13 +127,12 @@ class WarmLauncher:
     def close(self) -> None:
         """End the parent; calls in flight end by themselves."""
         self.warm = False
-        if self._parent.stdin is not None:
-            with suppress(OSError):
-                self._parent.stdin.close()
+        close_pipes(self._parent)  # its standard input, too: that tells it to end
         try:
             self._parent.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self._parent.kill()
+            self._parent.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -147,6 +154,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     if line != b"warm\n":
         kill_group(parent.pid)
         said = text(parent.communicate()[1]).strip().splitlines()
+        close_pipes(parent)
         raise CannotWarm(f"its interpreter says: {said[-1] if said else 'nothing'}")
     return parent
 

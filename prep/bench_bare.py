@@ -58,13 +58,10 @@ class Bare:
     def _poll(self) -> None:
         while True:
             gevent.sleep(_POLL_SEC)
-            offset, total = 0, 1
-            while self._waiting and offset < total:
-                page = json.loads(self._call("GET", f"/v1/sandboxes?limit=1000&offset={offset}"))
-                offset, total = offset + len(page["items"]), page["total"]
-                for sandbox in page["items"]:
-                    if sandbox["status"] == "ready" and sandbox["id"] in self._waiting:
-                        self._waiting.pop(sandbox["id"]).set()
+            # The list begins with those that got ready last: one page shows all that is new.
+            for sandbox in json.loads(self._call("GET", "/v1/sandboxes?limit=1000"))["items"]:
+                if sandbox["status"] == "ready" and sandbox["id"] in self._waiting:
+                    self._waiting.pop(sandbox["id"]).set()
 
     def _call(self, method: str, path: str, body: str = "") -> bytes:
         headers = {"Content-Type": "application/json"} if body else {}

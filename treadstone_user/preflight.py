@@ -68,6 +68,8 @@ def check(
 ) -> Preflight:
     """Ask the server who we are and what it offers, and hold the matrix against it.
 
+    Says which templates the matrix uses, and without a matrix which there are.
+
     Raises `PreflightError` with what to do about it.
     """
     try:
@@ -77,7 +79,10 @@ def check(
         templates = transport.templates().value
     except CallError as error:
         raise PreflightError(_advice(error, base_url)) from error
+    used = {variant.template for variant in matrix}
     for template in sorted(templates, key=lambda t: t.name):
+        if used and template.name not in used:
+            continue
         sizes = ", ".join(template.storage_sizes) or "no storage"
         say(f"template {template.name}: {template.cpu} CPU, {template.memory} memory, {sizes}")
     problems = compare(matrix, templates)

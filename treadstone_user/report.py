@@ -30,7 +30,7 @@ def _text(*parts: Table | str) -> str:
     out = StringIO()
     console = Console(file=out, width=_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
     for part in parts:
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
 
 

@@ -219,13 +219,13 @@ def test_sweep_leaves_a_finished_run_as_it_is(pilot: tuple[int, str, Result]) ->
     result = pilot[2]
     before = {path.name: path.read_bytes() for path in result.path.iterdir()}
     command = [
-        PYTHON,
+        str(PYTHON),
         "-m",
         "treadstone_user",
         "sweep",
         result.path.name,
         "--results-dir",
-        result.path.parent,
+        str(result.path.parent),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2

@@ -79,6 +79,7 @@ class Scripted:
     name: str = "scripted"
     calls: list[tuple[str, Any]] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
+    rows_given: list[int] = field(default_factory=list)
 
     def _call[T](self, what: str, about: Any, answer: Callable[[], T]) -> Reply[T]:
         self.calls.append((what, about))
@@ -96,6 +97,9 @@ class Scripted:
         """What the calls of a kind asked for, in order."""
         return [about for kind, about in self.calls if kind == what]
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def create(self, spec: CreateSpec, *, before_send: BeforeSend) -> Reply[Sandbox]:
         """Create."""
         before_send(self.queued)
@@ -107,8 +111,14 @@ class Scripted:
 
     def list_page(self, *, offset: int = 0, limit: int = MAX_PAGE) -> Reply[SandboxPage]:
         """List."""
-        assert limit == MAX_PAGE, "smaller pages only cost more calls"
-        return self._call("list", offset, lambda: self.on_list(offset))
+        assert 1 <= limit <= MAX_PAGE, "the server refuses any other"
+
+        def answer() -> SandboxPage:
+            whole = self.on_list(offset)
+            self.rows_given.append(len(whole.items[:limit]))
+            return SandboxPage(whole.items[:limit], whole.total)
+
+        return self._call("list", offset, answer)
 
     def delete(self, sandbox_id: str) -> Reply[None]:
         """Delete."""

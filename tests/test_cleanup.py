@@ -242,8 +242,9 @@ def test_a_list_that_cannot_be_read_is_tried_again(recorded: Recorded) -> None:
     made = recorded(account.transport)
     assert made.run().verified
     assert made.said[:2] == [
-        "clean-up: the list of sandboxes cannot be read: 500 server_error: An unexpected error occurred.",
-        "clean-up: the list of sandboxes cannot be read: connect_error: broken",
+        "clean-up: the list of sandboxes cannot be read: "
+        "500 server_error: An unexpected error occurred.; it is tried again",
+        "clean-up: the list of sandboxes cannot be read: connect_error: broken; it is tried again",
     ]
 
 

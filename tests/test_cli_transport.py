@@ -37,7 +37,8 @@ from treadstone_user.transports.base import (
     Transport,
     UsageError,
 )
-from treadstone_user.transports.cli import CliTransport, Finished, read_failure
+from treadstone_user.transports.cli import CliTransport, read_failure
+from treadstone_user.transports.launch import ColdLauncher, Finished
 from treadstone_user.transports.places import Places
 
 LABEL = "loadtest:run-20260101-000000"
@@ -48,10 +49,8 @@ SECRET = "sk-" + 12 * "5ec4e7"
 def _transport(
     binary: Path, environment: dict[str, str], base_url: str = NOWHERE, timeout_sec: float = 30
 ) -> CliTransport:
-    places = Places(in_flight=5, starting=2)
-    return CliTransport(
-        binary=binary, base_url=base_url, environment=environment, places=places, timeout_sec=timeout_sec
-    )
+    launcher, places = ColdLauncher(binary, environment), Places(in_flight=5, starting=2)
+    return CliTransport(launcher=launcher, base_url=base_url, places=places, timeout_sec=timeout_sec)
 
 
 # The real CLI and a real server
@@ -327,9 +326,8 @@ def test_a_call_that_is_killed_takes_its_processes_along(script: Script, tmp_pat
     """A greenlet that is killed during its call leaves no process behind, and gives its place back."""
     file = tmp_path / "pids"
     places = Places(in_flight=1, starting=1)
-    transport = CliTransport(
-        binary=script(HANG.format(file=file)), base_url=NOWHERE, environment=_path(), places=places
-    )
+    launcher = ColdLauncher(script(HANG.format(file=file)), _path())
+    transport = CliTransport(launcher=launcher, base_url=NOWHERE, places=places)
     call = gevent.spawn(transport.get, "a")
     pids = _pids(file, 2)
     assert all(map(_alive, pids))
@@ -519,7 +517,7 @@ def test_the_wait_for_a_place_is_no_latency(script: Script) -> None:
     """A call is timed from when it has its place; the wait before is told apart."""
     binary = script("""sleep 0.3; echo '{"status": "ok"}'""")
     places = Places(in_flight=1, starting=1)
-    transport = CliTransport(binary=binary, base_url=NOWHERE, environment=_path(), places=places)
+    transport = CliTransport(launcher=ColdLauncher(binary, _path()), base_url=NOWHERE, places=places)
     first, second = gevent.spawn(transport.health), gevent.spawn(transport.health)
     timing, after = first.get().timing, second.get().timing
     assert timing.queue_ms < 100
@@ -532,7 +530,7 @@ def test_polls_go_before_creates(script: Script) -> None:
     binary = script("""echo '{"id": "a", "template": "t", "status": "ready", "items": [], "total": 0}'""")
     places = Places(in_flight=1, starting=1)
     order: list[str] = []
-    transport = CliTransport(binary=binary, base_url=NOWHERE, environment=_path(), places=places)
+    transport = CliTransport(launcher=ColdLauncher(binary, _path()), base_url=NOWHERE, places=places)
 
     def create() -> None:
         transport.create(_spec(Variant(0, "t", 1)), before_send=lambda _: order.append("create"))

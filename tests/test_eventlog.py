@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from treadstone_user.eventlog import EventLog, describe_task, read_events, utc_now
 from treadstone_user.model import Event, EventKind, Task, Variant
+from treadstone_user.transports.base import ConfigError
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 """Half characters too: JSON can escape them, so a server can send them."""
@@ -29,6 +31,7 @@ def test_an_event_is_one_line_of_json(tmp_path: Path) -> None:
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
     event = json.loads(line)
     assert abs(datetime.now(UTC) - datetime.fromisoformat(event.pop("ts"))) < timedelta(minutes=1)
+    assert 0 <= event.pop("t_ms") < 60_000
     assert event == {
         "event": "create_ok",
         "worker": "local",
@@ -44,6 +47,18 @@ def test_an_event_is_one_line_of_json(tmp_path: Path) -> None:
 def test_the_clock_is_utc_in_milliseconds() -> None:
     """Times are written as 2026-01-31T12:00:00.000Z, always of the same length."""
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", utc_now())
+
+
+def test_durations_between_events_are_of_one_monotonic_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`t_ms` counts from the opening of the log, whatever is done to the machine's clock meanwhile."""
+    seconds = iter([1000.0, 1000.25, 1003.00004])
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    log = EventLog(tmp_path / "events.jsonl", worker="local")
+    log.write(EventKind.CREATE_SUBMITTED)
+    log.write(EventKind.CREATE_OK)
+    assert [event["t_ms"] for event in read_events(tmp_path / "events.jsonl")] == [250.0, 3000.0]
 
 
 def test_events_are_numbered(tmp_path: Path) -> None:
@@ -84,16 +99,27 @@ def test_listeners_hear_what_stands_in_the_file(tmp_path: Path) -> None:
     assert second == [stand[:2], stand]
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """An event that does not get into the file raises, so that what it announces is not done."""
+def test_a_full_disk_is_told_once_and_listeners_hear_on() -> None:
+    """Once an event did not get into the file the log is broken, and listeners still hear all."""
     if not os.access("/dev/full", os.W_OK):
         pytest.skip("no /dev/full here")
-    log = EventLog(Path("/dev/full"), worker="local")
+    told: list[OSError] = []
+    log = EventLog(Path("/dev/full"), worker="local", on_broken=told.append)
     heard: list[Event] = []
     log.subscribe(heard.append)
-    with pytest.raises(OSError, match="No space left"):
-        log.write(EventKind.CREATE_SUBMITTED)
-    assert heard == []
+    assert not log.broken
+    for kind in (EventKind.CREATE_SUBMITTED, EventKind.CREATE_OK):
+        log.write(kind)
+        assert log.broken
+    log.close()
+    assert [error.strerror for error in told] == ["No space left on device"]
+    assert [event["event"] for event in heard] == ["create_submitted", "create_ok"]
+
+
+def test_a_log_that_cannot_be_opened_is_a_mistake_to_be_told(tmp_path: Path) -> None:
+    """It is named with the reason, before anything is created."""
+    with pytest.raises(ConfigError, match=r"cannot write .*/nowhere/events.jsonl: No such file"):
+        EventLog(tmp_path / "nowhere" / "events.jsonl", worker="local")
 
 
 TORN = [

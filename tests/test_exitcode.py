@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadstone_user.exitcode import ExitCode, worst
-from treadstone_user.session import judge
+from treadstone_user.exitcode import ExitCode, judge, worst
 from treadstone_user.summary import summarize
 
 SERIOUS = [
@@ -52,7 +51,7 @@ TASK = {"template": "t", "persist": False}
 REFUSED = {"event": "create_err", **TASK, "http_status": 429}
 FAILED = {"event": "failed_status", **TASK, "last_status": "error"}
 LATE = {"event": "poll_timeout", **TASK}
-READY = {"event": "ready", **TASK}
+READY = {"event": "ready", **TASK, "ready_latency_ms": 1000}
 KEPT = {"event": "delete_err", **TASK, "sandbox_id": "a", "http_status": 500}
 
 JUDGED: list[tuple[str, list[dict[str, Any]], dict[str, Any], ExitCode]] = [
@@ -88,5 +87,6 @@ def test_a_run_is_judged_by_its_summary(
     events: list[dict[str, Any]], run: dict[str, Any], code: ExitCode
 ) -> None:
     """The exit code follows from the summary alone."""
-    whole = {"run_id": "r", "ending": "completed", "cleanup": CLEAN, **run}
+    scenario = {"ready_timeout_sec": 900, "poll_interval_sec": 1}
+    whole = {"run_id": "r", "scenario": scenario, "ending": "completed", "cleanup": CLEAN, **run}
     assert judge(summarize(events, whole)) is code

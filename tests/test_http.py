@@ -24,7 +24,7 @@ from treadstone_user.transports.http import HttpTransport
 class Script:
     """Answers that a server gives one after the other; None closes the connection without one."""
 
-    def __init__(self, *answers: tuple[int, dict[str, str], str] | None) -> None:
+    def __init__(self, *answers: Answer | None) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
         self.connections: set[tuple[str, int]] = set()
@@ -67,11 +67,16 @@ def scripted(script: Script) -> Iterator[str]:
 
 def transport_to(base_url: str, at_once: int = 2) -> HttpTransport:
     """A transport with a key."""
-    return HttpTransport(base_url=base_url, credential=Credential("Authorization", "Bearer sk-x"), at_once=at_once)
+    return HttpTransport(
+        base_url=base_url, credential=Credential("Authorization", "Bearer sk-x"), at_once=at_once
+    )
 
 
-PAGE = (200, {}, '{"items": [], "total": 0}')
-LATER = (429, {"Retry-After": "0.2"}, '{"error": {"message": "slow down"}}')
+Answer = tuple[int, dict[str, str], str]
+
+
+PAGE: Answer = (200, {}, '{"items": [], "total": 0}')
+LATER: Answer = (429, {"Retry-After": "0.2"}, '{"error": {"message": "slow down"}}')
 
 
 def test_retry_after_is_heard_where_a_call_may_be_repeated() -> None:
@@ -101,7 +106,7 @@ def test_patience_has_an_end() -> None:
 
 
 @pytest.mark.parametrize("answer", [LATER, None], ids=["429 with Retry-After", "connection lost"])
-def test_create_is_never_sent_twice(answer: tuple[int, dict[str, str], str] | None) -> None:
+def test_create_is_never_sent_twice(answer: Answer | None) -> None:
     """Neither a Retry-After nor a lost connection repeats a create."""
     script = Script(PAGE, answer, PAGE)
     with scripted(script) as base_url:

@@ -44,13 +44,15 @@ class _Led:
         self.steps: list[Step] = []
         self.closing = False
 
-    def lead(self, task: Task = TASK, *, timeout: float = 10, delete: bool = False) -> None:
+    def lead(
+        self, task: Task = TASK, *, timeout: float = 10, delete: bool = False, ask: bool = False
+    ) -> None:
         """Lead it through its life."""
         Lifecycle(
             transport=self.transport,
             poller=self.poller,
             log=self.log,
-            rules=Rules(LABEL, timeout, 60, -1, delete_after_ready=delete),
+            rules=Rules(LABEL, timeout, 60, -1, delete_after_ready=delete, ask_server_times=ask),
             report=self.steps.append,
             closing=lambda: self.closing,
         ).lead(task)
@@ -114,6 +116,14 @@ def test_a_create_that_cannot_be_written_down_is_not_sent(led: Lead) -> None:
     with pytest.raises(ValueError, match="closed file"):
         one.lead()
     assert one.transport.calls == []
+
+
+def test_a_create_that_a_full_disk_kept_out_of_the_log_is_not_sent(led: Lead) -> None:
+    """So it is where the log breaks at this very event: nothing is sent, and nothing is reported."""
+    one = led(_transport("ready"))
+    one.log.broken = True
+    one.lead()
+    assert (one.transport.calls, one.steps) == ([], [])
 
 
 def test_a_create_that_was_called_off_leaves_no_trace(led: Lead) -> None:
@@ -253,6 +263,45 @@ def test_a_scenario_deletes_nothing_before_its_end(led: Lead) -> None:
     one = led(_transport("ready"))
     one.lead(delete=False)
     assert one.transport.of("delete") == []
+    assert one.transport.of("get") == [], "and asks for no times unless told to"
+
+
+TOLD = {"created_at": "2026-01-01T00:00:01.250000+00:00", "started_at": "2026-01-01T00:00:09.500000+00:00"}
+
+
+def test_the_servers_own_times_are_asked_for_once_it_is_ready(led: Lead) -> None:
+    """One get for each sandbox, after ready and before its delete; it is no step of Locust's."""
+    one = led(_transport("creating", "ready", on_get=taking_turns(sandbox(ID, "ready", **TOLD))))
+    one.lead(ask=True, delete=True)
+    assert one.kinds == ["create_submitted", "create_ok", "ready", "server_times", "delete_ok"]
+    assert [what for what, _ in one.transport.calls] == ["create", "list", "list", "get", "delete"]
+    event = one.events[3]
+    assert {name: event[name] for name in TOLD} == TOLD
+    assert (event["server_ready_ms"], event["sandbox_id"], event["task"]) == (8250.0, ID, 7)
+    assert [name for name, _ in one.told] == [f"1_create {TINY}", f"2_ready {TINY}", f"4_delete {TINY}"]
+
+
+def test_no_answer_on_the_servers_times_costs_nothing_else(led: Lead) -> None:
+    """A get that fails is written down without a figure: no failure of the sandbox, and none of Locust's."""
+    one = led(_transport("ready", on_get=taking_turns(api_error(500, "x"))))
+    one.lead(ask=True, delete=True)
+    assert one.kinds == ["create_submitted", "create_ok", "ready", "server_times", "delete_ok"]
+    event = one.events[3]
+    assert (event["server_ready_ms"], event["http_status"], event["error_kind"]) == (
+        None,
+        500,
+        "server_error",
+    )
+    assert [failure for _, failure in one.told] == [None] * 3
+
+
+@pytest.mark.parametrize("status", ["error", "creating"])
+def test_who_never_got_ready_is_not_asked_for_its_times(status: str, led: Lead) -> None:
+    """There is no time to ask for."""
+    one = led(_transport(status))
+    one.lead(timeout=0.1, ask=True)
+    assert "server_times" not in one.kinds
+    assert one.transport.of("get") == []
 
 
 DELETES: list[tuple[CallError, str, str | None]] = [

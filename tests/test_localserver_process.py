@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import requests
 
+from prep.localserver.__main__ import steady_clock
+from tests.runs import seconds
 from tests.servers import API_KEY, LocalServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +92,40 @@ def test_a_gone_sandbox_is_in_the_truth_log_at_once_and_the_rest_after_sigterm(t
     assert None not in (gone["created"], gone["ready"], gone["delete_requested"], gone["gone"])
     assert (left["id"], left["delete_requested"], left["gone"]) == (second, None, None)
     assert list(left) == ["id", "labels", "created", "ready", "error", "delete_requested", "gone"]
+
+
+def test_a_clock_that_is_ahead_is_so_in_all_that_it_tells(tmp_path: Path) -> None:
+    """With clock=+37 created and started are 37 s ahead in answers and truth alike; no duration changes."""
+    truth = tmp_path / "truth.jsonl"
+    with LocalServer(profile="clock=+37 ready=fixed(0.5) gone=fixed(0.25)", truth=truth) as server:
+        client = Client(server)
+        before = time.time()
+        path = f"/v1/sandboxes/{client.create()}"
+        after = time.time()
+        assert eventually(lambda: client.ask("GET", path).json()["status"] == "ready")
+        told = client.ask("GET", path).json()
+        client.ask("DELETE", path)
+        assert eventually(lambda: bool(records(truth)))
+    created, started = seconds(told["created_at"]), seconds(told["started_at"])
+    assert before + 37 - 0.01 <= created <= after + 37 + 0.01
+    assert started - created == pytest.approx(0.5, abs=0.002)
+    (record,) = records(truth)
+    assert seconds(record["created"]) == pytest.approx(created, abs=0.002)
+    assert seconds(record["ready"]) == pytest.approx(started, abs=0.002)
+    took = seconds(record["gone"]) - seconds(record["delete_requested"])
+    assert took == pytest.approx(0.25, abs=0.002)
+
+
+@pytest.mark.parametrize("ahead", [37.0, 0.0, -3600.0])
+def test_the_servers_clock_is_ahead_by_what_it_was_told(
+    ahead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the machine's clock and the offset, and goes on evenly when somebody sets the machine's."""
+    clock = steady_clock(ahead=ahead)
+    assert clock() == pytest.approx(time.time() + ahead, abs=0.05)
+    first, true = clock(), time.time()
+    monkeypatch.setattr(time, "time", lambda: true - 500)
+    assert first <= clock() < first + 5
 
 
 def test_sigint_ends_it_as_cleanly(tmp_path: Path) -> None:

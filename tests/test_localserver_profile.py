@@ -29,6 +29,11 @@ READ = [
     ("uniform of equal bounds", "gone=uniform(2,2)", Profile(gone=_d("uniform", 2, 2))),
     ("exponential by mean", "latency=exponential(0.2)", Profile(latency=_d("exponential", 0.2))),
     ("space within parentheses", "gone=uniform(0.1, 0.5) seed=2", Profile(seed=2)),
+    ("mix by share, rare and usual", "ready=mix(0.04,60,1)", Profile(ready=_d("mix", 0.04, 60, 1))),
+    ("mix of one kind only", "latency=mix(1,2,0)", Profile(latency=_d("mix", 1, 2, 0))),
+    ("a clock that is ahead", "clock=+37", Profile(clock=37.0)),
+    ("a clock that is behind", "clock=-3600", Profile(clock=-3600.0)),
+    ("a clock that is right", "clock=+0", DEFAULT),
     ("shares are percentages", "error=2% never=0.5%", Profile(error=0.02, never=0.005)),
     ("a share of everything", "error=100%", Profile(error=1.0)),
     ("refused creates", "create=429:5%,500:1%", Profile(create=((429, 0.05), (500, 0.01)))),
@@ -69,6 +74,13 @@ REFUSED = [
     ("a switch half on", "label_filter=yes", "write on or off"),
     ("a fraction of a sandbox", "foreign=1.5", "'1.5' is not a whole number"),
     ("too many foreign", "foreign=100001", "100001 is more than 100000"),
+    ("a mix of more than all", "ready=mix(1.5,60,1)", "1.5 is not from 0 to 1"),
+    ("a mix's share as a percentage", "ready=mix(4%,60,1)", "'4%' is not a number"),
+    ("a mix without the usual", "ready=mix(0.04,60)", "mix takes share,rare,usual"),
+    ("an offset without a sign", "clock=37", "'37' is not an offset in whole seconds, such as +37"),
+    ("an offset with a fraction", "clock=+1.5", "'+1.5' is not an offset in whole seconds"),
+    ("an offset of weeks", "clock=+1000000", "'+1000000' is not an offset in whole seconds"),
+    ("an offset in another unit", "clock=+1h", "'+1h' is not an offset in whole seconds"),
     ("a negative seed", "seed=-1", "'-1' is not a whole number"),
 ]
 
@@ -109,6 +121,7 @@ def test_all_problems_are_told_at_once() -> None:
         ("exponential(1)", math.log(2), 0.0, math.inf),
         ("fixed(0.3)", 0.3, 0.3, 0.3),
         ("exponential(0)", 0.0, 0.0, 0.0),
+        ("mix(0.1,60,1)", 1.0, 1.0, 60.0),
     ],
 )
 def test_samples_follow_the_distribution(written: str, median: float, low: float, high: float) -> None:
@@ -118,6 +131,16 @@ def test_samples_follow_the_distribution(written: str, median: float, low: float
     samples = [distribution.sample(rng) for _ in range(5000)]
     assert statistics.median(samples) == pytest.approx(median, rel=0.05)
     assert low <= min(samples) <= max(samples) <= high
+
+
+@pytest.mark.parametrize(("share", "rare"), [(0.0, 0), (0.04, 200), (0.5, 2500), (1.0, 5000)])
+def test_a_mix_has_so_many_rare_ones(share: float, rare: int) -> None:
+    """A share of the draws is the rare value, the rest the usual one, and there is nothing between."""
+    distribution = Profile.parse(f"ready=mix({share},60,1)").ready
+    rng = random.Random(1)
+    samples = [distribution.sample(rng) for _ in range(5000)]
+    assert set(samples) <= {60.0, 1.0}
+    assert samples.count(60.0) == pytest.approx(rare, abs=100 if 0 < share < 1 else 0)
 
 
 def test_a_stream_repeats_with_its_seed_and_differs_by_purpose() -> None:
@@ -147,6 +170,8 @@ _fragments = st.sampled_from(
         "1e999",
         "lognormal",
         "fixed",
+        "mix",
+        "+37",
         "on",
     ]
 )

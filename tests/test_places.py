@@ -206,6 +206,60 @@ def test_the_time_queued_is_the_wait_alone() -> None:
     assert 0.05 <= waited < 0.3, "neither less than the wait, nor the work that follows"
 
 
+def test_blocked_is_the_wait_for_nothing_but_a_place_to_start() -> None:
+    """Who waits though there is room in flight waits for this machine's start-ups: so long it counts."""
+    places = Places(in_flight=10, starting=1, startup_sec=0.2)
+    assert places.start_blocked_sec == 0
+    first, second = _Caller(places), _Caller(places)
+    gevent.sleep(0.05)
+    assert 0.03 <= places.start_blocked_sec < 0.2, "and it shows while it goes on"
+    second.may_end.set()
+    gevent.sleep(0.3)
+    first.end()
+    assert second.queued == pytest.approx(0.2, abs=0.1)
+    assert places.start_blocked_sec == pytest.approx(second.queued, abs=0.05)
+    settled = places.start_blocked_sec
+    gevent.sleep(0.05)
+    assert places.start_blocked_sec == settled, "nobody waits any more"
+
+
+def test_a_wait_for_a_place_in_flight_is_not_blocked() -> None:
+    """Where the scenario's concurrency is what holds a call back, the machine is not to blame."""
+    places = Places(in_flight=1, starting=1, startup_sec=0.01)
+    first, second = _Caller(places), _Caller(places)
+    gevent.sleep(0.2)
+    assert not second.has_place
+    first.end()
+    assert second.has_place
+    assert places.start_blocked_sec < 0.05
+
+
+def test_blocked_counts_the_clock_and_not_the_waiters() -> None:
+    """Three who wait at once are blocked for as long as one of them is, not three times as long."""
+    places = Places(in_flight=10, starting=1, startup_sec=0.1)
+    began = time.monotonic()
+    callers = [_Caller(places) for _ in range(4)]
+    while not callers[-1].has_place:
+        assert time.monotonic() < began + 5
+    assert places.start_blocked_sec == pytest.approx(callers[-1].queued, abs=0.05)
+    assert places.start_blocked_sec <= time.monotonic() - began
+
+
+def test_a_call_that_ends_turns_its_place_in_flight_into_a_wait_to_start() -> None:
+    """What holds a waiter back may change while it waits: only the one part of it counts."""
+    places = Places(in_flight=2, starting=1, startup_sec=0.3)
+    first = _Caller(places)
+    gevent.sleep(0.35)
+    second, third = _Caller(places), _Caller(places)  # two in flight, and the second starts until 0.3 s
+    gevent.sleep(0.1)
+    assert second.has_place
+    assert places.start_blocked_sec == 0
+    first.end()  # there is room in flight now: the third waits for the second's start-up alone
+    gevent.sleep(0.4)
+    assert third.has_place
+    assert 0.05 < places.start_blocked_sec < third.queued - 0.05
+
+
 def _queued(places: Places, work_sec: float) -> float:
     with places.hold() as queued:
         gevent.sleep(work_sec)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 
 import gevent
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.scripted import Scripted, missing, page, rows, sandbox, taking_turns
 from treadstone_user.model import Sandbox, SandboxPage
-from treadstone_user.poller import Outcome, Poller, Seen
-from treadstone_user.transports.base import CallError, ConnectError, api_error
+from treadstone_user.poller import Outcome, Poller, Seen, Spans
+from treadstone_user.transports.base import MAX_PAGE, CallError, ConnectError, api_error
 
 INTERVAL = 0.05
 LONG = 20.0
@@ -87,6 +89,34 @@ def test_polls_keep_to_their_interval(watch: MakeWatch) -> None:
     assert min(gaps) >= INTERVAL / 2
 
 
+def test_how_far_apart_polls_began_is_kept(watch: MakeWatch) -> None:
+    """Polls that take longer than the interval are told; a pause without a waiter is none."""
+
+    def slow(_: int) -> SandboxPage:
+        gevent.sleep(4 * INTERVAL)
+        return answers.pop(0)
+
+    answers = [page(sandbox("a"))] * 3 + [page(sandbox("a", "ready"))] + [page(sandbox("b", "ready"))]
+    watched = watch(Scripted(on_list=slow))
+    _all(watched.wait_for("a"))
+    gevent.sleep(6 * INTERVAL)
+    _all(watched.wait_for("b"))
+    periods = list(watched.poller.periods_ms)
+    assert len(periods) == 3
+    starts = [timing.started for timing in watched.transport.timings]
+    assert periods == pytest.approx([(b - a) * 1000 for a, b in pairwise(starts[:4])], abs=10)
+    assert min(periods) >= 4 * INTERVAL * 1000
+
+
+def test_long_lists_are_read_in_small_pages(watch: MakeWatch) -> None:
+    """A page's cost is its rows: where the place is known, a poll of few waiters reads few rows."""
+    found = _LongList(watch, foreign=4960, creating=40)
+    found.before_poll = lambda number: found.get_ready(40 if number == 4 else 0)
+    found.until_all_are_ready()
+    assert sum(found.transport.rows_given[: len(found.polls[0])]) == 5000, "once, to find them"
+    assert sum(found.transport.rows_given[-len(found.polls[-1]) :]) <= 300
+
+
 def test_nobody_waits_nobody_asks(watch: MakeWatch) -> None:
     """Without a waiter no call is made, and a later one is served all the same."""
     transport = Scripted(on_list=lambda _: page(sandbox("a", "ready"), sandbox("b", "ready")))
@@ -127,12 +157,12 @@ def test_pages_are_read_no_further_than_needed(watch: MakeWatch) -> None:
 
 
 def test_few_waiters_and_many_pages_are_asked_for_one_by_one(watch: MakeWatch) -> None:
-    """Two gets cost less than three pages."""
+    """Two gets cost less than the pages."""
     transport = Scripted(
         on_list=_pages(*rows(2500), sandbox("a"), sandbox("b")), on_get=lambda name: sandbox(name, "ready")
     )
     _all(watch(transport).wait_for("a", "b"))
-    assert transport.of("list") == [0, 1000, 2000], "once, to learn how many pages there are"
+    assert transport.of("list") == [0, 1000, 1100, 2100], "once, to learn how many pages there are"
     assert transport.of("get") == ["a", "b"]
 
 
@@ -145,13 +175,13 @@ def test_many_waiters_and_few_pages_are_read_from_the_list(watch: MakeWatch) -> 
 
     def answer(offset: int) -> SandboxPage:
         found = polls[0](offset)
-        if offset == 2000:
+        if offset >= 2000:
             polls.pop(0)
         return found
 
     transport = Scripted(on_list=answer)
     _all(watch(transport).wait_for(*names))
-    assert transport.of("list") == [0, 1000, 2000] * 2
+    assert transport.of("list") == [0, 1000, 1100, 2100, 0, 2450], "the second poll knows where they stand"
     assert transport.of("get") == []
 
 
@@ -161,7 +191,7 @@ def test_those_who_are_done_count_no_more(watch: MakeWatch) -> None:
     items = [*rows(2500), *(sandbox(name, state) for name, state in status.items())]
     transport = Scripted(on_list=_pages(*items), on_get=lambda name: sandbox(name, "ready"))
     _all(watch(transport).wait_for(*status))
-    assert transport.of("list") == [0, 1000, 2000]
+    assert transport.of("list") == [0, 1000, 1100, 2100]
     assert transport.of("get") == ["d", "e"]
 
 
@@ -332,3 +362,186 @@ def test_what_the_create_showed_needs_no_poll(status: str, outcome: Outcome, wat
     seen = watch(transport).poller.wait("a", status=status, after=now, deadline=now + LONG)
     assert (seen.outcome, seen.status, seen.after, seen.polls) == (outcome, status, now, 0)
     assert transport.calls == []
+
+
+class _LongList:
+    """A list in the API's order: what is ready, the latest first, and behind it what is being created."""
+
+    def __init__(self, watched: MakeWatch, *, foreign: int, creating: int) -> None:
+        self.ready = [one.id for one in rows(foreign)]
+        self.creating = [f"a{number}" for number in range(creating)]
+        self.polls: list[list[int]] = []
+        self.before_poll: Callable[[int], None] = lambda _: None
+        self.behind_page_0: Callable[[int], None] = lambda _: None
+        self.transport = Scripted(on_list=self._page, on_get=lambda name: sandbox(name, "ready"))
+        self.watch = watched(self.transport)
+        self.waits = self.watch.wait_for(*self.creating)
+
+    def _page(self, offset: int) -> SandboxPage:
+        if offset == 0:
+            self.before_poll(len(self.polls))
+            self.polls.append([])
+        self.polls[-1].append(offset)
+        if offset:
+            self.behind_page_0(len(self.polls) - 1)
+        names = [*self.ready, *self.creating][
+            offset : offset + MAX_PAGE
+        ]  # the transport cuts it to its limit
+        there = set(self.creating)
+        return page(
+            *(sandbox(name, "creating" if name in there else "ready") for name in names),
+            total=len(self.ready) + len(self.creating),
+        )
+
+    def get_ready(self, many: int) -> None:
+        """Let the first of those being created get ready: they go to the head of the list."""
+        self.ready[:0], self.creating = self.creating[:many][::-1], self.creating[many:]
+
+    def delete(self, many: int) -> None:
+        """Let foreign sandboxes go: all that stands behind them moves forward."""
+        del self.ready[-many:]
+
+    def until_all_are_ready(self) -> list[Seen]:
+        """How each wait ended."""
+        return _all(self.waits)
+
+
+def test_a_long_list_is_read_where_sandboxes_are_being_created(watch: MakeWatch) -> None:
+    """Of 5,000 rows with 40 being created, a poll that knows where those stand reads three pages at most."""
+    found = _LongList(watch, foreign=4960, creating=40)
+    found.before_poll = lambda number: found.get_ready(5 if number else 0)
+    seen = found.until_all_are_ready()
+    first, *following = found.polls
+    assert len(first) <= 6, "the whole list, once, to find them"
+    assert [one for one in following if len(one) > 3] == []
+    assert max(map(len, following)) == 2, (
+        "the page of those who got ready, and the one where they are created"
+    )
+    assert {one.outcome for one in seen} == {Outcome.READY}
+    assert found.transport.of("get") == []
+    # A wait of n polls was seen by each of them: five more got ready at each poll from the second on.
+    assert [one.polls for one in seen] == [2 + number // 5 for number in range(40)]
+
+
+@pytest.mark.parametrize("deleted", [100, 700, 1500, 4000])
+def test_rows_that_move_forward_are_found_again(deleted: int, watch: MakeWatch) -> None:
+    """Deletes between two polls move those being created forward, by any number: none is overlooked."""
+    found = _LongList(watch, foreign=4960, creating=40)
+
+    def happen(number: int) -> None:
+        if number == 2:
+            found.delete(deleted)
+        elif number == 5:
+            found.get_ready(40)
+
+    found.before_poll = happen
+    seen = found.until_all_are_ready()
+    assert {(one.outcome, one.polls) for one in seen} == {(Outcome.READY, 6)}
+    assert found.transport.of("get") == []
+    assert all(len(one) <= 3 for one in found.polls[3:]), "and the poll after that knows the place again"
+
+
+def test_rows_that_move_back_are_found_again(watch: MakeWatch) -> None:
+    """So are those that others who got ready have moved back."""
+    found = _LongList(watch, foreign=1960, creating=40)
+
+    def happen(number: int) -> None:
+        if number == 2:
+            found.ready[:0] = [one.id for one in rows(3000, "more-")]
+        elif number == 5:
+            found.get_ready(40)
+
+    found.before_poll = happen
+    seen = found.until_all_are_ready()
+    assert {(one.outcome, one.polls) for one in seen} == {(Outcome.READY, 6)}
+    assert all(len(one) <= 3 for one in found.polls[3:])
+
+
+def test_a_list_that_shrinks_while_it_is_read_costs_no_further_calls(watch: MakeWatch) -> None:
+    """Rows that are no longer there are not asked for, though some who got ready meanwhile are unseen."""
+    found = _LongList(watch, foreign=4960, creating=40)
+
+    def happen(number: int) -> None:
+        if number == 2 and len(found.polls[2]) == 2:  # the first page has been read, the second is on its way
+            found.delete(2000)
+            found.get_ready(6)
+
+    found.behind_page_0 = happen
+    found.before_poll = lambda number: found.get_ready(40 if number == 3 else 0)
+    seen = found.until_all_are_ready()
+    assert len(found.polls[2]) <= 5, "three pages' worth of rows are there, and one place was stale"
+    assert [offset for offset in found.polls[2] if offset >= 3000] == [4910], "the stale place and no other"
+    assert found.transport.of("get") == [f"a{number}" for number in range(6)]
+    assert [one.polls for one in seen] == [3] * 6 + [4] * 34
+
+
+def test_a_list_that_shows_nothing_is_given_up(watch: MakeWatch) -> None:
+    """Pages without rows, whatever total they tell, are read once each; all are asked for one by one."""
+    names = [f"a{number}" for number in range(40)]
+    transport = Scripted(on_list=lambda _: page(total=5000), on_get=lambda name: sandbox(name, "ready"))
+    _all(watch(transport).wait_for(*names))
+    assert sorted(transport.of("list")) == [0, 1000, 2000, 3000, 4000]
+    assert transport.of("get") == names
+
+
+PAGES = st.lists(st.tuples(st.integers(0, 12_000), st.integers(1, MAX_PAGE)), max_size=12)
+
+
+def _unread(pages: list[tuple[int, int]], total: int) -> set[int]:
+    return set(range(total)).difference(*(range(start, start + length) for start, length in pages))
+
+
+@given(
+    pages=PAGES, aheads=st.lists(st.integers(0, 12_000), min_size=1, max_size=6), total=st.integers(0, 9000)
+)
+def test_reading_on_covers_every_row_and_ends(
+    pages: list[tuple[int, int]], aheads: list[int], total: int
+) -> None:
+    """Whatever has been read and wherever reading would go on, every row is read in the end."""
+    spans = Spans()
+    for start, length in pages:
+        spans.add(start, start + length)
+    unread = _unread(pages, total)
+    for number in count():
+        following = spans.next_page(aheads[number % len(aheads)], total)
+        if following is None:
+            break
+        assert following in unread, "each page begins with a row that was not read"
+        spans.add(following, following + MAX_PAGE)
+        unread -= set(range(following, following + MAX_PAGE))
+    assert not unread
+    assert spans.missing_pages(total) == 0
+
+
+@given(pages=PAGES, total=st.integers(0, 9000))
+def test_missing_pages_are_enough(pages: list[tuple[int, int]], total: int) -> None:
+    """So many pages read what is unread, and one less would not wherever a gap is whole."""
+    spans = Spans()
+    for start, length in pages:
+        spans.add(start, start + length)
+    wanted, read = spans.missing_pages(total), 0
+    while (following := spans.next_page(-1, total)) is not None:
+        spans.add(following, following + MAX_PAGE)
+        read += 1
+    assert read <= wanted
+    assert (wanted == 0) == (not _unread(pages, total))
+
+
+def test_where_reading_goes_on() -> None:
+    """Ahead, if that is unread; else backwards from the end of the last gap, a page at a time."""
+    spans = Spans()
+    assert (spans.next_page(0, 0), spans.missing_pages(0)) == (None, 0)
+    assert (spans.next_page(0, 2500), spans.missing_pages(2500)) == (0, 3)
+    spans.add(0, 1000)
+    assert spans.next_page(2250, 5000) == 2250
+    spans.add(2250, 3250)
+    assert spans.missing_pages(5000) == 2 + 2
+    assert spans.next_page(3250, 5000) == 3250
+    spans.add(3250, 4250)
+    assert spans.next_page(4250, 5000) == 4250
+    spans.add(4250, 5000)
+    assert spans.next_page(5000, 5000) == 1250
+    spans.add(1250, 2250)
+    assert spans.next_page(2250, 5000) == 1000, "the gap is smaller than a page"
+    spans.add(1000, 2000)
+    assert spans.next_page(2000, 5000) is None

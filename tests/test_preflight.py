@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from tests.runs import TREADSTONE, clean_environment
 from tests.scripted import Scripted, taking_turns
 from treadstone_user.model import Template, Variant
-from treadstone_user.preflight import check, compare, measure_startup
+from treadstone_user.preflight import check, compare, measure_startup, nowhere
 from treadstone_user.transports.base import AuthError as NoCredential
 from treadstone_user.transports.base import (
     BadOutput,
@@ -23,6 +24,7 @@ from treadstone_user.transports.base import (
     RequestTimeout,
     api_error,
 )
+from treadstone_user.transports.launch import ColdLauncher
 
 URL = "http://127.0.0.1:8000"
 OFFERED = [
@@ -84,17 +86,30 @@ def test_a_server_without_templates() -> None:
     ]
 
 
-def test_a_good_server_tells_who_we_are_and_what_it_offers() -> None:
-    """What was found is said, a line each, templates by name."""
+LARGE = "template large: 2 CPU, 4Gi memory, 5Gi, 10Gi"
+SMALL = "template tiny: 250m CPU, 512Mi memory, no storage"
+SAID: list[tuple[str, list[Variant], list[str]]] = [
+    # what it proves, matrix, the templates that are told
+    ("without a matrix all, by name", [], [LARGE, SMALL]),
+    ("those that the matrix uses", [_stateless("tiny")], [SMALL]),
+    (
+        "each once, by name",
+        [_stateless("tiny"), _persistent("large", "5Gi", 1), _persistent("large", "10Gi", 2)],
+        [LARGE, SMALL],
+    ),
+]
+
+
+@pytest.mark.parametrize(("matrix", "templates"), [row[1:] for row in SAID], ids=[row[0] for row in SAID])
+def test_a_good_server_tells_who_we_are_and_what_it_offers(
+    matrix: list[Variant], templates: list[str]
+) -> None:
+    """What was found is said, a line each; all templates are found, and those that matter told."""
     said: list[str] = []
     transport = Scripted(on_templates=lambda: OFFERED)
-    found = check(transport, base_url=URL, matrix=[_stateless("tiny")], say=said.append)
+    found = check(transport, base_url=URL, matrix=matrix, say=said.append)
     assert (found.account, found.templates) == ("a@example.com", tuple(OFFERED))
-    assert said == [
-        f"logged in at {URL} as a@example.com",
-        "template large: 2 CPU, 4Gi memory, 5Gi, 10Gi",
-        "template tiny: 250m CPU, 512Mi memory, no storage",
-    ]
+    assert said == [f"logged in at {URL} as a@example.com", *templates]
     assert not transport.of("create")
 
 
@@ -122,11 +137,11 @@ ADVICE: list[tuple[str, CallError, list[str]]] = [
     ("nobody answers: the same", RequestTimeout("x"), ["no Treadstone server answers", "(request_timeout)"]),
     ("the server fails: its own words", api_error(503, "Down."), [f"{URL} answers 503 server_error: Down."]),
     ("it forbids: its own words", api_error(403, "Not you."), ["answers 403 forbidden: Not you."]),
-    ("output that nobody can read", BadOutput("not JSON"), ["the CLI cannot be used with", "not JSON"]),
+    ("output that nobody can read", BadOutput("not JSON"), ["cannot be used: bad_output: not JSON"]),
     (
         "a CLI that does not start",
         BinaryNotFound("cannot start x"),
-        ["cannot be used with", "cannot start x"],
+        ["cannot be used: binary_not_found: cannot start x"],
     ),
 ]
 
@@ -147,36 +162,50 @@ def test_each_error_comes_with_what_to_do(step: str, error: CallError, holds: li
 
 def test_startup_of_the_real_cli(tmp_path: Path) -> None:
     """A CLI process takes a plausible time until it sends its first byte."""
-    seconds = measure_startup(TREADSTONE, clean_environment(tmp_path, TREADSTONE_API_KEY="sk-x"), at_once=1)
+    environment = clean_environment(tmp_path, TREADSTONE_API_KEY="sk-x")
+    with nowhere() as refusing:
+        seconds = measure_startup(ColdLauncher(TREADSTONE, environment), base_url=refusing, at_once=1)
     assert 0.05 < seconds < 20
 
 
-def _script(path: Path, text: str) -> Path:
+def test_nowhere_refuses_and_nobody_else_can_listen_there() -> None:
+    """Calls to it are refused at once, for as long as it is held."""
+    with nowhere() as refusing:
+        match = re.fullmatch(r"http://127\.0\.0\.1:([1-9]\d*)", refusing)
+        assert match
+        address = ("127.0.0.1", int(match[1]))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, timeout=5)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+
+
+def _script(path: Path, text: str) -> ColdLauncher:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return ColdLauncher(path, {"PATH": os.environ["PATH"]})
 
 
 def test_startup_is_measured_in_two_rounds_at_once(tmp_path: Path) -> None:
     """So many processes start together, twice; the time is what one of them took, in seconds."""
     log = tmp_path / "log"
     lines = f"echo start >> {log}; sleep 0.6; echo end >> {log}"
-    binary = _script(tmp_path / "cli", f'{lines}; echo "Error: Connection refused." >&2; exit 1')
-    seconds = measure_startup(binary, {"PATH": os.environ["PATH"]}, at_once=3)
+    launcher = _script(tmp_path / "cli", f'{lines}; echo "Error: Connection refused." >&2; exit 1')
+    seconds = measure_startup(launcher, base_url=URL, at_once=3)
     assert 0.6 <= seconds < 6
     assert log.read_text().split() == (["start"] * 3 + ["end"] * 3) * 2
 
 
 def test_startup_with_an_answer_from_nowhere(tmp_path: Path) -> None:
     """A CLI that gets an answer where nothing listens goes through a proxy: that is told."""
-    binary = _script(tmp_path / "cli", """echo '{"status": "ok"}'""")
+    launcher = _script(tmp_path / "cli", """echo '{"status": "ok"}'""")
     with pytest.raises(PreflightError, match="is a proxy configured"):
-        measure_startup(binary, {"PATH": os.environ["PATH"]}, at_once=1)
+        measure_startup(launcher, base_url=URL, at_once=1)
 
 
-def test_startup_asks_a_port_where_nothing_listens(tmp_path: Path) -> None:
-    """The measured calls go to this machine, and reach no server."""
+def test_startup_asks_where_it_is_told(tmp_path: Path) -> None:
+    """The measured calls go to the address that reaches no server, and ask for nothing that needs a login."""
     log = tmp_path / "log"
-    binary = _script(tmp_path / "cli", f'echo "$@" >> {log}; echo "Error: Connection refused." >&2; exit 1')
-    measure_startup(binary, {"PATH": os.environ["PATH"]}, at_once=1)
-    assert re.search(r"--base-url http://127\.0\.0\.1:[1-9]\d* system health$", log.read_text(), re.MULTILINE)
+    launcher = _script(tmp_path / "cli", f'echo "$@" >> {log}; echo "Error: Connection refused." >&2; exit 1')
+    measure_startup(launcher, base_url=URL, at_once=1)
+    assert log.read_text().splitlines() == [f"--json --base-url {URL} system health"] * 2

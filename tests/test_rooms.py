@@ -6,6 +6,7 @@ The rules are read from the sources, without running them.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ PACKAGE = "treadstone_user"
 
 ROWS: dict[str, set[str]] = {
     # Top to bottom: a module imports from rows below its own, and from its own without a cycle.
-    "face": {"plugin", "options", "__main__"},
+    "face": {"plugin", "begin", "options", "__main__"},
     "locust": {"user"},
     "run": {
         "session",
@@ -31,12 +32,19 @@ ROWS: dict[str, set[str]] = {
         "preflight",
         "progress",
         "run",
+        "clientwatch",
+        "ledger",
     },
     "ports": {
         "transports",
         "transports.base",
         "transports.cli",
+        "transports.credentials",
+        "transports.http",
+        "transports.launch",
         "transports.places",
+        "transports.warm",
+        "transports.warm_parent",
         "transports.wire",
         "scenario",
         "strictyaml",
@@ -48,18 +56,24 @@ ROWS: dict[str, set[str]] = {
         "eventlog",
         "report",
     },
-    "core": {"model", "summary", "retry", "exitcode"},
+    "core": {"model", "summary", "verdict", "retry", "exitcode"},
 }
 
 WRITERS = {
     "run": "run.json and summary.json",
     "eventlog": "events.jsonl",
     "binary": "the folder of an installed CLI, which is no result",
+    "transports.warm": "the folder of its socket, which is no result",
+    "transports.warm_parent": "the null device",
 }
 """Who writes files or makes folders, and which."""
 
 PURE = {"__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math", "re", "typing"}
-"""What the core may import from outside: nothing with a clock, files, a network or greenlets."""
+PURE |= {"datetime"}
+"""What the core may import from outside: nothing with files, a network or greenlets, and no clock (below)."""
+
+CLOCKS = {"now", "utcnow", "today", "fromtimestamp"}
+"""What in `datetime` reads a clock, or the zone of the machine."""
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars", "expanduser", "putenv"}
 WRITES = {"write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmdir", "rmtree", "rename"}
@@ -174,6 +188,7 @@ def test_the_core_is_pure(name: str) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert not called & {"open", "print", "input", "eval", "exec", "__import__"}
+    assert not MODULES[name].attributes & CLOCKS
 
 
 def _writes(source: Source) -> Iterator[str]:
@@ -227,6 +242,14 @@ def test_the_local_server_knows_nothing_of_the_package() -> None:
 
 def test_prep_uses_what_lies_below_locust() -> None:
     """Preparing a run needs neither Locust nor the plugin's face."""
-    used = set().union(*(source.siblings for source in _sources("prep").values()))
+    sources = {name: source for name, source in _sources("prep").items() if "localserver" not in name}
+    assert set(sources) == {"", "setup", "bench", "bench_bare"}, "a new one is looked at, too"
+    used = set().union(*(source.siblings for source in sources.values()))
     assert used
     assert not {name for name in used if ROW_OF[name] in ("face", "locust")}
+    assert not {name for name, source in sources.items() if "locust" in source.outsiders}
+
+
+def test_the_warm_parent_stands_alone() -> None:
+    """It is run by the interpreter of the CLI, which has neither this package nor what it needs."""
+    assert MODULES["transports.warm_parent"].outsiders <= set(sys.stdlib_module_names)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from treadstone_user.eventlog import read_events
 from treadstone_user.model import EventKind
-from treadstone_user.summary import bucket, carries, distribution, percentile, summarize
+from treadstone_user.summary import bucket, burst, carries, censored, distribution, percentile, summarize
+from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED
 
 HARNESS = Path(__file__).parent / "contract" / "harness-run"
 
@@ -90,6 +91,75 @@ def test_any_percentile_has_its_number_of_samples() -> None:
     assert not carries(999, 99.9)
 
 
+def _at_least(figures: dict[str, Any]) -> dict[str, str]:
+    """Each figure as a report shows it: with its bound, where it is one."""
+    names = ("p50", "p95", "p99", "max")
+    return {name: f"{'>=' if name in figures['at_least'] else ''}{figures[name]:g}" for name in names}
+
+
+SECOND = 1000.0
+CENSORED = [
+    # what it proves; exact; at least; p50, p95, p99, max as they are to be told
+    # 100 values: ranks 49.5, 94.05, 98.01; the 90 exact ones, 0.1 to 9 s, are ranks 0 to 89
+    (
+        "10 % never ready",
+        [100.0 * n for n in range(1, 91)],
+        [20 * SECOND] * 10,
+        "5050 >=20000 >=20000 >=20000",
+    ),
+    ("the same, all exact ones fast", [SECOND] * 90, [20 * SECOND] * 10, "1000 >=20000 >=20000 >=20000"),
+    # 101 values: ranks 50, 95, 100; rank 95 is the last exact one, and a value itself
+    ("unknowns just beyond a figure", [float(n) for n in range(96)], [500.0] * 5, "50 95 >=500 >=500"),
+    ("one more, and it moves", [float(n) for n in range(95)], [500.0] * 6, "50 >=500 >=500 >=500"),
+    # 21 values: rank 10 is the last exact one
+    ("half of them unknown", [float(n) for n in range(11)], [99.0] * 10, "10 >=99 >=99 >=99"),
+    # an unknown below the others may in truth be above them: 10, 20, 30 is at most 20, 30, endless
+    ("a low bound moves all", [20.0, 30.0], [10.0], ">=20 >=29 >=29.8 >=30"),
+    # 1, 5, 5, 5 is at most 5, 5, 5, endless: ranks 1.5, 2.85, 2.97
+    ("a low bound below equals", [5.0, 5.0, 5.0], [1.0], "5 >=5 >=5 >=5"),
+    ("all unknown", [], [10.0, 20.0], ">=15 >=19.5 >=19.9 >=20"),
+    ("one unknown", [], [7.0], ">=7 >=7 >=7 >=7"),
+    ("none unknown", [10.0, 20.0, 30.0], [], "20 29 29.8 30"),
+]
+
+
+@pytest.mark.parametrize(
+    ("exact", "bounds", "told"), [row[1:] for row in CENSORED], ids=[row[0] for row in CENSORED]
+)
+def test_censored_by_hand(exact: list[float], bounds: list[float], told: str) -> None:
+    """Each figure is the lowest that it can be, and says so unless it can be no other."""
+    found = censored(exact, bounds)
+    assert " ".join(_at_least(found).values()) == told
+    assert found["n"] == len(exact) + len(bounds)
+
+
+def test_censored_without_a_sample() -> None:
+    """No sandbox, no figure, and no bound of one."""
+    assert censored([], []) == {**distribution([]), "at_least": []}
+
+
+@given(
+    st.lists(st.integers(0, 50), max_size=120),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=120),
+)
+def test_censored_figures_hold_whatever_the_unknowns_are(
+    exact: list[int], unknown: list[tuple[int, int]]
+) -> None:
+    """The truth is no lower than any figure, is each figure that is not marked, and may exceed the others."""
+    found = censored(exact, [bound for bound, _ in unknown])
+    truth = sorted([*exact, *(bound + more for bound, more in unknown)])
+    worst = sorted([*exact, *(10**9 for _ in unknown)])
+    assert found["n"] == len(truth)
+    for percent in (50, 95, 99) if truth else ():
+        figure, name = found[f"p{percent}"], f"p{percent}"
+        assert percentile(truth, percent) >= figure - 0.06
+        if name in found["at_least"]:
+            assert percentile(worst, percent) > figure
+        else:
+            assert percentile(truth, percent) == pytest.approx(figure, abs=0.06)
+    assert ("max" in found["at_least"]) == bool(unknown)
+
+
 def _event(kind: EventKind, name: str, **fields: Any) -> dict[str, Any]:
     variant = {"template": "aio-sandbox-tiny", "persist": False, "storage_size": None}
     return {"event": str(kind), "sandbox_id": name, **variant, **fields}
@@ -100,12 +170,14 @@ EVENTS = [
     # One life a block. 8 submitted, 5 created: 2 get ready, the others each end another way.
     _event(EventKind.CREATE_SUBMITTED, "a"),
     _event(EventKind.CREATE_OK, "a", latency_ms=10, queue_ms=1),
-    _event(EventKind.READY, "a", ready_latency_ms=1000),
+    _event(EventKind.READY, "a", ready_latency_ms=1000, ready_after_ms=600),
+    _event(EventKind.SERVER_TIMES, "a", server_ready_ms=900),
     _event(EventKind.DELETE_OK, "a", latency_ms=5, http_status=None),
     #
     _event(EventKind.CREATE_SUBMITTED, "b", **LARGE),
     _event(EventKind.CREATE_OK, "b", latency_ms=30, queue_ms=3, **LARGE),
-    _event(EventKind.READY, "b", ready_latency_ms=3000, **LARGE),
+    _event(EventKind.READY, "b", ready_latency_ms=3000, ready_after_ms=2500, **LARGE),
+    _event(EventKind.SERVER_TIMES, "b", server_ready_ms=None, http_status=500, **LARGE),
     _event(EventKind.DELETE_ERR, "b", http_status=500, error_kind="server_error", **LARGE),
     _event(EventKind.DELETE_ERR, "b", http_status=None, error_kind="connect_error", **LARGE),
     _event(EventKind.DELETE_OK, "b", latency_ms=5, http_status=404, **LARGE),
@@ -118,7 +190,7 @@ EVENTS = [
     #
     _event(EventKind.CREATE_SUBMITTED, "d"),
     _event(EventKind.CREATE_OK, "d", latency_ms=20, queue_ms=2),
-    _event(EventKind.POLL_TIMEOUT, "d", last_status="creating", waited_ms=900_000),
+    _event(EventKind.POLL_TIMEOUT, "d", last_status="creating", waited_ms=20_000),
     _event(EventKind.DELETE_OK, "d", latency_ms=5, http_status=None),
     _event(EventKind.DELETE_OK, "d", latency_ms=5, http_status=409),
     #
@@ -136,7 +208,16 @@ EVENTS = [
     {"event": "poll_err", "http_status": None, "error_kind": "connect_error"},
     {"event": "poll_err", "http_status": 502, "error_kind": "server_error"},
 ]
-RUN = {"run_id": "r", "duration_sec": 12.5, "ending": "completed", "planned": 8, "cleanup": {"ran": True}}
+SCENARIO = {"ready_timeout_sec": 20, "poll_interval_sec": 2}
+RUN = {
+    "run_id": "r",
+    "scenario": SCENARIO,
+    "duration_sec": 12.5,
+    "ending": "completed",
+    "planned": 8,
+    "cleanup": {"ran": True},
+}
+TIMEOUT_MS = 20_000.0
 
 
 def test_the_list_of_events_has_every_kind() -> None:
@@ -146,7 +227,7 @@ def test_the_list_of_events_has_every_kind() -> None:
 
 def test_counts() -> None:
     """Each end of a life is counted under its own name, and rates are what they say."""
-    found = bucket(EVENTS)
+    found = bucket(EVENTS, timeout_ms=TIMEOUT_MS)
     counts = {name: value for name, value in found.items() if not name.endswith("_ms")}
     assert counts == {
         "submitted": 8,
@@ -169,25 +250,108 @@ def test_counts() -> None:
 
 def test_latencies_are_of_what_succeeded() -> None:
     """Latencies come from the creates that were answered and the sandboxes that got ready."""
-    found = bucket(EVENTS)
+    found = bucket(EVENTS, timeout_ms=TIMEOUT_MS)
     assert [found["create_latency_ms"][key] for key in ("n", "p50", "max")] == [5, 20, 30]
-    assert [found["create_queue_ms"][key] for key in ("n", "p50", "max")] == [5, 2, 3]
+    assert [found["queue_ms"][key] for key in ("n", "p50", "max")] == [5, 2, 3]
     assert [found["ready_latency_ms"][key] for key in ("n", "p50", "max")] == [2, 2000, 3000]
+    assert [found["ready_uncertainty_ms"][key] for key in ("n", "p50", "max")] == [2, 450, 500]
+
+
+def test_the_servers_own_time_is_of_those_that_told_it() -> None:
+    """Where the server could not be asked there is no figure, and none is made up."""
+    found = bucket(EVENTS, timeout_ms=TIMEOUT_MS)["server_ready_ms"]
+    assert [found[key] for key in ("n", "p50", "max")] == [1, 900, 900]
+
+
+def test_time_to_ready_is_of_all_that_were_created() -> None:
+    """Failed and late ones took at least the timeout, an interrupted one as long as it was waited for."""
+    found = bucket(EVENTS, timeout_ms=TIMEOUT_MS)["time_to_ready_ms"]
+    # lowest: e 100, a 1000, b 3000, c and d 20000; ranks 2, 3.8, 3.96
+    assert found["n"] == 5
+    assert _at_least(found) == {"p50": ">=3000", "p95": ">=20000", "p99": ">=20000", "max": ">=20000"}
+
+
+def test_time_to_ready_is_exact_where_all_got_ready() -> None:
+    """Without a failure it is the latency to ready."""
+    found = bucket(
+        [event for event in EVENTS if event.get("sandbox_id") in ("a", "b")], timeout_ms=TIMEOUT_MS
+    )
+    assert found["time_to_ready_ms"] == {**found["ready_latency_ms"], "at_least": []}
+
+
+def test_one_in_ten_never_ready() -> None:
+    """With a timeout of 20 s the p95 says at least 20 s, while the p50 stays exact."""
+    ready = [_event(EventKind.READY, f"r{n}", ready_latency_ms=1000.0 + n) for n in range(270)]
+    late = [_event(EventKind.POLL_TIMEOUT, f"t{n}", waited_ms=20_007.0) for n in range(30)]
+    found = bucket([*ready, *late], timeout_ms=TIMEOUT_MS)["time_to_ready_ms"]
+    assert _at_least(found) == {"p50": "1149.5", "p95": ">=20000", "p99": ">=20000", "max": ">=20000"}
+
+
+# fmt: off
+BURSTS: list[tuple[str, list[float | None], float | None, float | None]] = [
+    # what it proves,                  t_ms of the creates,          spread in s, creates a second
+    ("three in two seconds",           [500.0, 1500.0, 2500.0],      2.0,         1.0),
+    ("in whatever order they come",    [2500.0, 500.0, 1500.0],      2.0,         1.0),
+    ("all in one instant",             [500.0, 500.0],               0.0,         None),
+    ("a single one",                   [500.0],                      None,        None),
+    ("none",                           [],                           None,        None),
+    ("events of old, without a clock", [None, None],                 None,        None),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(
+    ("times", "spread", "rate"), [row[1:] for row in BURSTS], ids=[row[0] for row in BURSTS]
+)
+def test_the_spread_of_a_burst(times: list[float | None], spread: float | None, rate: float | None) -> None:
+    """From the first create sent to the last, by the log's own clock; what came later counts for nothing."""
+    events = [
+        _event(EventKind.CREATE_SUBMITTED, str(n), **({} if time is None else {"t_ms": time}))
+        for n, time in enumerate(times)
+    ]
+    events += [_event(EventKind.CREATE_OK, "0", t_ms=99_999.0), _event(EventKind.READY, "0", t_ms=0.0)]
+    assert burst(events) == {"burst_spread_sec": spread, "creates_per_sec": rate}
+
+
+def test_the_verdict_comes_from_what_the_client_saw_of_itself() -> None:
+    """run.json holds what the client saw, the summary the burst beside it and the judgement on both."""
+    sent = [_event(EventKind.CREATE_SUBMITTED, name, t_ms=t) for name, t in (("a", 0.0), ("b", 1000.0))]
+    answered = [_event(EventKind.CREATE_OK, name, latency_ms=900.0, queue_ms=0.0) for name in "ab"]
+    calm = summarize([*sent, *answered], {**RUN, "client": {"cli_startup_ms": 10, "cores": 2}})
+    assert calm["client"] == {
+        "cli_startup_ms": 10,
+        "cores": 2,
+        "poll_interval_ms": 2000,
+        "burst_spread_sec": 1.0,
+        "creates_per_sec": 1.0,
+    }
+    assert calm["verdict"] == {"status": SERVER_MEASURED, "reasons": []}
+    client = {"cli_startup_ms": 800, "start_blocked_sec": 0.9, "poll_period_ms": {"p50": 3000.0}}
+    busy = summarize([*sent, *answered], {**RUN, "client": client})["verdict"]
+    assert busy["status"] == CLIENT_SATURATED
+    assert [reason["code"] for reason in busy["reasons"]] == ["cli_startup", "cli_places", "late_polls"]
+
+
+def test_a_run_of_which_the_client_saw_nothing() -> None:
+    """Without the client's own figures, as after a crash, nothing is blamed on it."""
+    summary = summarize(EVENTS, RUN)
+    assert summary["verdict"] == {"status": SERVER_MEASURED, "reasons": []}
+    assert summary["client"] == {"poll_interval_ms": 2000, "burst_spread_sec": None, "creates_per_sec": None}
 
 
 def test_a_sandbox_that_went_at_the_second_try_is_no_failure() -> None:
     """`deleted_err` tells of a sandbox that was never removed, `delete_errors` of calls that failed."""
-    of_b = bucket([event for event in EVENTS if event.get("sandbox_id") == "b"])
+    of_b = bucket([event for event in EVENTS if event.get("sandbox_id") == "b"], timeout_ms=TIMEOUT_MS)
     assert (of_b["deleted_ok"], of_b["deleted_err"]) == (1, 0)
     assert of_b["delete_errors"] == {"500": 1, "connect_error": 1}
-    of_c = bucket([event for event in EVENTS if event.get("sandbox_id") == "c"])
+    of_c = bucket([event for event in EVENTS if event.get("sandbox_id") == "c"], timeout_ms=TIMEOUT_MS)
     assert (of_c["deleted_ok"], of_c["deleted_err"]) == (0, 1)
     assert of_c["delete_errors"] == {"500": 2}
 
 
 def test_a_bucket_of_nothing() -> None:
     """Without an event there is no rate: null, not nought and not a division by it."""
-    found = bucket([])
+    found = bucket([], timeout_ms=TIMEOUT_MS)
     assert [found[rate] for rate in found if "rate" in rate and rate != "create_errors"] == [None] * 3
 
 
@@ -220,7 +384,7 @@ def test_what_the_run_says_is_passed_on() -> None:
         "planned": "planned",
         "cleanup": "cleanup",
     }
-    full, bare = summarize(EVENTS, RUN), summarize([], {"run_id": "r"})
+    full, bare = summarize(EVENTS, RUN), summarize([], {"run_id": "r", "scenario": SCENARIO})
     assert {key: full[key] for key in keys} == {key: RUN[name] for key, name in keys.items()}
     assert {key: bare[key] for key in keys} == {**dict.fromkeys(keys), "run_id": "r"}
 
@@ -238,6 +402,7 @@ def test_a_recorded_run_of_the_harness_that_ships_today() -> None:
     summary = summarize(read_events(HARNESS / "events.jsonl"), run)
     found = summary["overall"]
     latencies = ("create_latency_ms", "ready_latency_ms")
+    assert found["time_to_ready_ms"]["at_least"] == [], "all of its sandboxes got ready"
     for key, value in recorded["overall"].items():
         if key in latencies:
             assert {name: found[key][name] for name in value} == value, key

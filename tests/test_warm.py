@@ -32,9 +32,8 @@ def script(path: Path, body: str, *, interpreter: str = str(PYTHON)) -> Path:
     """Write a console script as pip would, whose entry point is in a module beside it."""
     module = path.with_name("prog.py")
     module.write_text(body)
-    path.write_text(
-        f"#!{interpreter}\nimport sys\nfrom prog import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-    )
+    lines = ["import sys", "from prog import main", "if __name__ == '__main__':", "    sys.exit(main())"]
+    path.write_text("\n".join([f"#!{interpreter}", *lines, ""]))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
@@ -237,11 +236,15 @@ def test_real_cli_is_a_console_script() -> None:
         read_console_script(Path("/nowhere"))
 
 
-@pytest.mark.parametrize(("option", "warm"), [((), True), (("--warm-cli",), True), (("--no-warm-cli",), False)])
+@pytest.mark.parametrize(
+    ("option", "warm"), [((), True), (("--warm-cli",), True), (("--no-warm-cli",), False)]
+)
 def test_run_json_tells_whether_the_cli_was_warm(tmp_path: Path, option: tuple[str, ...], warm: bool) -> None:
     """Warm by default, cold on request; no process of the parent outlives the run."""
     scenario = scenario_file(tmp_path, 1)
     code, run = finished(tmp_path, "--scenario", scenario, "--local", *option)
     assert code == 0, run.output
     assert run.only.run["warm_cli"] is warm
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    assert not [
+        p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])
+    ]

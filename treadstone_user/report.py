@@ -131,7 +131,8 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     notes = (
         ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
     )
-    return _text(*_verdict(summary["verdict"]), counts, latencies, *notes, *_failures(summary))
+    figures = [latencies] if latencies.row_count else []
+    return _text(*_verdict(summary["verdict"]), counts, *figures, *notes, *_failures(summary))
 
 
 def _verdict(verdict: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,10 @@ from treadstone_user.verdict import judge_client
 
 PERCENTILES = (50, 95, 99)
 
+# What a scenario says that does not say it.
+_DEFAULT_TIMEOUT_SEC = 900
+_DEFAULT_POLL_SEC = 10
+
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """The percentile of an ascending, non-empty sequence by linear interpolation.
@@ -176,11 +180,12 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
         clean-up left.
     """
     events = list(events)
-    timeout_ms = run["scenario"]["ready_timeout_sec"] * 1000
+    scenario = run.get("scenario") or {}
+    timeout_ms = scenario.get("ready_timeout_sec", _DEFAULT_TIMEOUT_SEC) * 1000
     overall = bucket(events, timeout_ms=timeout_ms)
     by_template = _by(events, lambda event: event["template"], timeout_ms=timeout_ms)
     by_persist = _by(events, lambda event: "true" if event["persist"] else "false", timeout_ms=timeout_ms)
-    wanted = {"poll_interval_ms": run["scenario"]["poll_interval_sec"] * 1000}
+    wanted = {"poll_interval_ms": scenario.get("poll_interval_sec", _DEFAULT_POLL_SEC) * 1000}
     client = {**(run.get("client") or {}), **wanted, **burst(events)}
     return {
         "run_id": run["run_id"],

@@ -1,0 +1,80 @@
+"""The ledger knows from events alone which sandboxes there may be."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.scripted import sandbox
+from treadstone_user.ledger import Ledger
+
+ABOUT = {"task": 1, "profile_idx": 0, "template": "t", "persist": False, "storage_size": None}
+
+
+def _ledger(*events: tuple[str, dict[str, Any]]) -> Ledger:
+    ledger = Ledger()
+    for kind, fields in events:
+        ledger.add({"event": kind, **ABOUT, **fields})
+    return ledger
+
+
+SUBMITTED: tuple[str, dict[str, Any]] = ("create_submitted", {})
+
+
+def _of(kind: str, name: str) -> tuple[str, dict[str, Any]]:
+    return kind, {"sandbox_id": name, "latency_ms": 1.0}
+
+
+def _refused(kind: str) -> tuple[str, dict[str, Any]]:
+    return "create_err", {"error_kind": kind}
+
+
+LIVES: list[tuple[str, list[tuple[str, dict[str, Any]]], list[str], int, list[str]]] = [
+    # what it proves; events; expected to be there, creates without an answer, those that got ready
+    ("nothing yet", [], [], 0, []),
+    ("a create on its way", [SUBMITTED], [], 1, []),
+    ("an answered one", [SUBMITTED, _of("create_ok", "a")], ["a"], 0, []),
+    ("one that got ready", [SUBMITTED, _of("create_ok", "a"), _of("ready", "a")], ["a"], 0, ["a"]),
+    ("one that is gone", [SUBMITTED, _of("create_ok", "a"), _of("delete_ok", "a")], [], 0, []),
+    (
+        "one that could not be deleted",
+        [SUBMITTED, _of("create_ok", "a"), _of("delete_err", "a")],
+        ["a"],
+        0,
+        [],
+    ),
+    ("one that failed", [SUBMITTED, _of("create_ok", "a"), _of("failed_status", "a")], ["a"], 0, []),
+    ("a refused create", [SUBMITTED, _refused("quota_exceeded")], [], 0, []),
+    ("a lost answer", [SUBMITTED, _refused("request_timeout")], [], 1, []),
+    ("an answer that nobody can read", [SUBMITTED, _refused("bad_output")], [], 1, []),
+    ("a broken connection", [SUBMITTED, _refused("connect_error")], [], 1, []),
+    ("a foreign one that the clean-up removed", [_of("delete_ok", "x")], [], 0, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected", "unanswered", "ready"), [row[1:] for row in LIVES], ids=[row[0] for row in LIVES]
+)
+def test_what_there_may_be(
+    events: list[tuple[str, dict[str, Any]]], expected: list[str], unanswered: int, ready: list[str]
+) -> None:
+    """Made and not seen deleted is expected; a create of which nobody heard may have made one."""
+    ledger = _ledger(*events)
+    assert (ledger.expected, ledger.unanswered, ledger.ready) == (expected, unanswered, ready)
+
+
+def test_a_lost_create_needs_a_while_to_settle() -> None:
+    """Where an answer was lost the server may still be at it; a refusal is settled at once."""
+    before = time.monotonic()
+    assert _ledger(SUBMITTED, _refused("quota_exceeded")).settled_at <= before
+    assert before + 1 < _ledger(SUBMITTED, _refused("request_timeout")).settled_at < time.monotonic() + 10
+
+
+def test_events_name_a_sandbox_by_its_task() -> None:
+    """One that the run made is named by its task, another by what it shows of itself."""
+    ledger = _ledger(SUBMITTED, _of("create_ok", "a"))
+    assert ledger.describe("a") == ledger.about(sandbox("a")) == {**ABOUT, "sandbox_id": "a"}
+    assert ledger.about(sandbox("x"))["task"] is None
+    assert ledger.about(sandbox("x"))["sandbox_id"] == "x"

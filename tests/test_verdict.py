@@ -1,0 +1,128 @@
+"""The verdict blames the client where its own figures explain a latency, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED, judge_client
+
+Seen = dict[str, Any]
+
+
+def _cli(startup_ms: float) -> Seen:
+    return {"cli_startup_ms": startup_ms}
+
+
+def _blocked(sec: float, spread: float | None) -> Seen:
+    return {"start_blocked_sec": sec, "burst_spread_sec": spread, "creates_per_sec": 2.0}
+
+
+def _lag(p99: float | None, most: float | None) -> Seen:
+    return {"loop_lag_ms": {"p99": p99, "max": most}}
+
+
+def _cpu(own: float, all_cores: float) -> Seen:
+    return {"cpu_of_one_core": own, "cpu_of_all_cores": all_cores}
+
+
+def _polls(every: float | None, wanted: float | None = 1000.0) -> Seen:
+    return {"poll_period_ms": {"p50": every}, "poll_interval_ms": wanted}
+
+
+OVER_HTTP: Seen = {"cli_startup_ms": None, "start_blocked_sec": None, "burst_spread_sec": 2.0}
+QUIET = {**OVER_HTTP, **_polls(1001.0), **_lag(2.0, 30.0), **_cpu(0.3, 0.15)}
+EVERYTHING = {**_cli(800), **_blocked(9.0, 10.0), **_polls(2500.0), **_lag(50.0, 300.0), **_cpu(0.95, 1.0)}
+
+ALL = ["cli_startup", "cli_places", "late_polls", "event_loop", "cpu"]
+
+# fmt: off
+JUDGED: list[tuple[str, float | None, Seen, list[str]]] = [
+    # what it proves,                         create p50, what the client saw,      reasons
+    ("nothing was seen",                            None, {},                       []),
+    ("nothing was seen of itself",                1000.0, {},                       []),
+    ("all quiet, over http",                        10.0, QUIET,                    []),
+    # The CLI's start-up: a third of the create's p50.
+    ("a start-up below a third",                  1000.0, _cli(333),                []),
+    ("a start-up above a third",                  1000.0, _cli(334),                ["cli_startup"]),
+    ("a start-up of just a third",                 900.0, _cli(300),                ["cli_startup"]),
+    ("a start-up and no create",                    None, _cli(800),                []),
+    ("a warm start-up too short to be seen",        10.0, _cli(0),                  []),
+    # Waiting for a place to start: a quarter of the burst.
+    ("blocked for less than a quarter",             10.0, _blocked(0.99, 4.0),      []),
+    ("blocked for more than a quarter",             10.0, _blocked(1.01, 4.0),      ["cli_places"]),
+    ("blocked for just a quarter",                  10.0, _blocked(1.0, 4.0),       ["cli_places"]),
+    ("blocked, and a single create",                10.0, _blocked(9.0, None),      []),
+    ("blocked, and all creates in an instant",      10.0, _blocked(9.0, 0.0),       []),
+    ("never blocked",                               10.0, _blocked(0.0, 4.0),       []),
+    # Polls: one and a half times the interval.
+    ("polls a little late",                         10.0, _polls(1499.0),           []),
+    ("polls too late",                              10.0, _polls(1500.0),           ["late_polls"]),
+    ("late polls of a longer interval",             10.0, _polls(14_000, 10_000),   []),
+    ("a single poll has no period",                 10.0, _polls(None),             []),
+    ("polls of which nothing was wanted",           10.0, _polls(1500.0, None),     []),
+    # The event loop: a stall of 100 ms, or a p99 of 20 ms.
+    ("a stall below the limit",                     10.0, _lag(1.0, 99.9),          []),
+    ("a stall at the limit",                        10.0, _lag(1.0, 100.0),         ["event_loop"]),
+    ("a stall on purpose",                          10.0, _lag(1.0, 200.0),         ["event_loop"]),
+    ("a lag below the limit",                       10.0, _lag(19.9, 30.0),         []),
+    ("a lag at the limit",                          10.0, _lag(20.0, 30.0),         ["event_loop"]),
+    ("a loop that was not sampled",                 10.0, _lag(None, None),         []),
+    # CPU: nine tenths of a core by itself, or of all cores with its calls.
+    ("a core almost full",                          10.0, _cpu(0.899, 0.45),        []),
+    ("a core full",                                 10.0, _cpu(0.9, 0.45),          ["cpu"]),
+    ("all cores almost full",                       10.0, _cpu(0.1, 0.899),         []),
+    ("all cores full",                              10.0, _cpu(0.1, 0.9),           ["cpu"]),
+    ("a core full, nothing known of the others",    10.0, {"cpu_of_one_core": 1.0}, ["cpu"]),
+    ("all cores full, nothing known of its own",    10.0, {"cpu_of_all_cores": 1},  ["cpu"]),
+    ("everything at once", 1000.0, EVERYTHING, ALL),
+]
+# fmt: on
+
+
+def _judge(create_p50: float | None, client: Seen) -> dict[str, Any]:
+    return judge_client({"create_latency_ms": {"p50": create_p50}}, client)
+
+
+@pytest.mark.parametrize(
+    ("create_p50", "client", "codes"), [row[1:] for row in JUDGED], ids=[row[0] for row in JUDGED]
+)
+def test_who_was_measured(create_p50: float | None, client: Seen, codes: list[str]) -> None:
+    """Each reason stands alone at its limit; without one, the server was measured."""
+    verdict = _judge(create_p50, client)
+    assert [reason["code"] for reason in verdict["reasons"]] == codes
+    assert verdict["status"] == (CLIENT_SATURATED if codes else SERVER_MEASURED)
+
+
+# fmt: off
+TOLD: list[tuple[str, list[str], str, str]] = [
+    # reason, the figures that it explains, the sentence, the remedy
+    ("cli_startup", ["create_latency_ms"],
+     "80% of the p50 (1000 ms) is the CLI's start (800 ms)", "--transport http"),
+    ("cli_places", ["create_latency_ms", "queue_ms", "burst_spread_sec"],
+     "creates went out at 2.0 a second, as fast as this machine starts the CLI", "--transport http"),
+    ("late_polls", ["ready_latency_ms"],
+     "polls began 2.5 s apart (p50) where 1 s was wanted", "a longer poll_interval_sec"),
+    ("event_loop", ["create_latency_ms", "ready_latency_ms"],
+     "the client's event loop stood still for up to 300 ms (p99 50 ms)", "more workers"),
+    ("cpu", ["create_latency_ms", "ready_latency_ms", "burst_spread_sec"],
+     "Locust used 95% of one core, and with its CLI calls 100% of all cores", "fewer at once"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("code", "figures", "text", "remedy"), TOLD, ids=[row[0] for row in TOLD])
+def test_a_reason_says_what_it_explains_and_what_helps(
+    code: str, figures: list[str], text: str, remedy: str
+) -> None:
+    """Each reason names its figures, tells the numbers in a sentence, and comes with a remedy."""
+    reasons = {reason["code"]: reason for reason in _judge(1000.0, EVERYTHING)["reasons"]}
+    assert (reasons[code]["figures"], reasons[code]["text"]) == (figures, text)
+    assert remedy in reasons[code]["remedy"]
+
+
+def test_a_start_up_explains_no_more_than_all() -> None:
+    """Measured in preflight, it may be longer than the creates were: it is then all of them."""
+    (reason,) = _judge(500.0, _cli(600))["reasons"]
+    assert reason["text"] == "100% of the p50 (500 ms) is the CLI's start (600 ms)"

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import resource
-import secrets
 import shlex
 import subprocess
 import sys
@@ -30,11 +29,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from treadstone_user.localserver import LocalServer
 from treadstone_user.summary import percentile
 
 PROFILE = "ready=uniform(0.3,0.9) gone=fixed(0.05) latency=fixed(0.005)"
 _ROOT = Path(__file__).resolve().parent.parent
-_LISTENING = "listening on "
 _RUN_SEC = 600
 
 
@@ -67,40 +66,19 @@ class Measured:
         return self.count / self.wall_sec
 
 
-class Server:
-    """A local server with an account, and its logs."""
+class Truth:
+    """What the local server's log says of the sandboxes that have ended."""
 
-    def __init__(self, folder: Path) -> None:
-        self.key = f"sk-{secrets.token_hex(16)}"
-        self.truth, self._requests = folder / "truth.jsonl", folder / "requests.jsonl"
-        command = [sys.executable, "-m", "prep.localserver", "--profile", PROFILE, "--exit-with-parent"]
-        command += ["--truth", str(self.truth), "--requests", str(self._requests)]
-        self._process = subprocess.Popen(
-            command,
-            cwd=_ROOT,
-            env={**os.environ, "LOCALSERVER_API_KEY": self.key},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line.startswith(_LISTENING):
-            raise SystemExit(f"the local server did not start: {line}")
-        self.base_url = line.removeprefix(_LISTENING)
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def gone_since(self, before: int) -> list[dict[str, Any]]:
-        """The truth about the sandboxes that ended after the first `before` ones."""
-        return [json.loads(line) for line in self.truth.read_text().splitlines()[before:]]
+    def since(self, before: int) -> list[dict[str, Any]]:
+        """Those that ended after the first `before` ones."""
+        return [json.loads(line) for line in self._path.read_text().splitlines()[before:]]
 
     def count(self) -> int:
-        """How many sandboxes have ended so far."""
-        return len(self.truth.read_text().splitlines())
-
-    def stop(self) -> None:
-        """End the server."""
-        self._process.terminate()
-        self._process.wait()
+        """How many have ended so far."""
+        return len(self._path.read_text().splitlines())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,9 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        server = Server(folder)
+        truth = folder / "truth.jsonl"
+        server = LocalServer.start(profile=PROFILE, truth=truth, environment=os.environ, say=_say)
         try:
-            found = [_measure(it, server, folder) for it in _contenders(options, server, folder)]
+            contenders = _contenders(options, server, folder)
+            found = [_measure(it, server, Truth(truth), folder) for it in contenders]
         finally:
             server.stop()
     options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _contenders(options: argparse.Namespace, server: Server, folder: Path) -> list[Contender]:
+def _contenders(options: argparse.Namespace, server: LocalServer, folder: Path) -> list[Contender]:
     def scenario(name: str, count: int) -> str:
         path = folder / f"{name}.yaml"
         rows = [{"template": "aio-sandbox-tiny", "count": max(1, round(count * options.scale))}]
@@ -157,11 +137,11 @@ def _contenders(options: argparse.Namespace, server: Server, folder: Path) -> li
     return contenders
 
 
-def _measure(contender: Contender, server: Server, folder: Path) -> Measured:
+def _measure(contender: Contender, server: LocalServer, log: Truth, folder: Path) -> Measured:
     """Run a contender to its end and read from the server's log what it did."""
     _say(f"{contender.name}: {contender.count} sandboxes")
-    before, used_before = server.count(), _children_cpu_sec()
-    environment = {**os.environ, "TREADSTONE_API_KEY": server.key}
+    before, used_before = log.count(), _children_cpu_sec()
+    environment = {**os.environ, "TREADSTONE_API_KEY": server.api_key}
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
             contender.command, cwd=_ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
@@ -169,7 +149,7 @@ def _measure(contender: Contender, server: Server, folder: Path) -> Measured:
         memory = _Memory(process.pid)
         code = process.wait(timeout=_RUN_SEC)
         memory.stop()
-    truth = server.gone_since(before)
+    truth = log.since(before)
     if code != 0 or len(truth) != contender.count:
         sys.stderr.write((folder / "output.txt").read_text(errors="replace"))
         raise SystemExit(f"{contender.name} ended with exit code {code} and {len(truth)} sandboxes")

@@ -12,7 +12,7 @@ import gevent
 import psutil
 import pytest
 
-from tests.runs import PYTHON, TREADSTONE, clean_environment, finished, scenario_file
+from tests.runs import PYTHON, TREADSTONE, Run, clean_environment, finished, scenario_file
 from tests.servers import API_KEY, LocalServer
 from treadstone_user.preflight import nowhere
 from treadstone_user.transports.base import BadOutput, RequestTimeout
@@ -198,6 +198,25 @@ def test_parent_ends_with_its_owner_and_leaves_no_folder(program: Path) -> None:
     warm.close()
     assert not psutil.pid_exists(pid)
     assert not folder.exists()
+
+
+def test_parent_whose_owner_was_killed_ends_and_tidies_up(tmp_path: Path) -> None:
+    """SIGKILL of Locust: the parent ends by itself, and removes its socket and the folder."""
+    scenario = scenario_file(tmp_path, 2)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    arguments = ["--headless", "--only-summary", "--scenario", scenario, "--local"]
+    arguments += ["--local-profile", "ready=fixed(60)"]
+    with Run(tmp_path, *arguments, environment={"TMPDIR": str(temporary)}) as run:
+        run.until_event("create_ok", 2)
+        assert list(temporary.iterdir())
+        run.send(signal.SIGKILL)
+        run.wait()
+    for _ in range(100):
+        if not list(temporary.iterdir()):
+            break
+        time.sleep(0.1)
+    assert list(temporary.iterdir()) == []
 
 
 # fmt: off

@@ -5,7 +5,8 @@ package; so it uses the standard library alone and imports nothing from here.
 
     python -P warm_parent.py SOCKET SCRIPT MODULE FUNCTION WARM_UP_ARGUMENT...
 
-SOCKET: where it listens, a Unix socket in a folder that only its owner may enter.
+SOCKET: where it listens, a Unix socket in a folder of its own that only its owner may enter;
+    both are removed at the end.
 SCRIPT: the console script, which calls see as ``sys.argv[0]``.
 MODULE, FUNCTION: the entry point that the script calls.
 WARM_UP_ARGUMENT...: a call that is made once in the parent itself, with its output thrown
@@ -158,6 +159,9 @@ def main() -> None:
         sys.stdout.write("warm\n")
         sys.stdout.flush()
         Parent(listener, program, script).serve()
+    with suppress(OSError):  # whoever started this may have been killed, and cannot tidy up
+        os.unlink(path)  # noqa: PTH108
+        os.rmdir(os.path.dirname(path))  # noqa: PTH106, PTH120
 
 
 if __name__ == "__main__":

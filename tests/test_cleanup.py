@@ -243,8 +243,8 @@ def test_a_list_that_cannot_be_read_is_tried_again(recorded: Recorded) -> None:
     assert made.run().verified
     assert made.said[:2] == [
         "clean-up: the list of sandboxes cannot be read: "
-        "500 server_error: An unexpected error occurred.; it is tried again",
-        "clean-up: the list of sandboxes cannot be read: connect_error: broken; it is tried again",
+        "500 server_error: An unexpected error occurred.; it is tried for 120 s",
+        "clean-up: the list of sandboxes cannot be read: connect_error: broken; it is tried for 120 s",
     ]
 
 

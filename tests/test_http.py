@@ -76,7 +76,7 @@ Answer = tuple[int, dict[str, str], str]
 
 
 PAGE: Answer = (200, {}, '{"items": [], "total": 0}')
-LATER: Answer = (429, {"Retry-After": "0.2"}, '{"error": {"message": "slow down"}}')
+LATER: Answer = (429, {"Retry-After": "1"}, '{"error": {"message": "slow down"}}')
 
 
 def test_retry_after_is_heard_where_a_call_may_be_repeated() -> None:
@@ -84,7 +84,7 @@ def test_retry_after_is_heard_where_a_call_may_be_repeated() -> None:
     script = Script(LATER, LATER, PAGE, (503, {"Retry-After": "0"}, ""), (204, {}, ""))
     with scripted(script) as base_url:
         transport = transport_to(base_url)
-        assert transport.list_page().timing.latency_ms >= 400
+        assert transport.list_page().timing.latency_ms >= 2000
         transport.delete("sb1")
     assert script.asked[3:] == ["DELETE /v1/sandboxes/sb1"] * 2
 
@@ -93,6 +93,15 @@ def test_refusal_without_retry_after_is_an_answer() -> None:
     """A 429 that names no time is told at once."""
     script = Script((429, {}, '{"error": {"message": "limit"}}'))
     with scripted(script) as base_url, pytest.raises(QuotaExceeded, match="limit"):
+        transport_to(base_url).list_page()
+    assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "0.5", "Wed, 21 Oct 2026 07:28:00 GMT", "²", ""])
+def test_retry_after_that_is_no_number_of_seconds_is_not_heard(value: str) -> None:
+    """RFC 9110 has digits or a date; whatever else comes, the answer is told at once."""
+    script = Script((429, {"Retry-After": value}, "{}"))
+    with scripted(script) as base_url, pytest.raises(QuotaExceeded):
         transport_to(base_url).list_page()
     assert len(script.asked) == 1
 

@@ -134,7 +134,7 @@ ADVICE: list[tuple[str, CallError, list[str]]] = [
         ["refuses the credential (Invalid or expired API key.)", "valid key", "auth login"],
     ),
     ("nothing listens: address or --local", ConnectError("x"), ["no Treadstone server answers", "--local"]),
-    ("nobody answers: the same", RequestTimeout("x"), ["no Treadstone server answers", "(request_timeout)"]),
+    ("nobody answers: the same", RequestTimeout("x"), ["no Treadstone server answers", "(x)"]),
     ("the server fails: its own words", api_error(503, "Down."), [f"{URL} answers 503 server_error: Down."]),
     ("it forbids: its own words", api_error(403, "Not you."), ["answers 403 forbidden: Not you."]),
     ("output that nobody can read", BadOutput("not JSON"), ["cannot be used: bad_output: not JSON"]),

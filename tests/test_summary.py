@@ -317,26 +317,46 @@ def test_the_verdict_comes_from_what_the_client_saw_of_itself() -> None:
     """run.json holds what the client saw, the summary the burst beside it and the judgement on both."""
     sent = [_event(EventKind.CREATE_SUBMITTED, name, t_ms=t) for name, t in (("a", 0.0), ("b", 1000.0))]
     answered = [_event(EventKind.CREATE_OK, name, latency_ms=900.0, queue_ms=0.0) for name in "ab"]
-    calm = summarize([*sent, *answered], {**RUN, "client": {"cli_startup_ms": 10, "cores": 2}})
+    seen = {"loop_lag_ms": {"max": 1.0}, "cli_startup_ms": 9, "cores": 2}
+    calm = summarize([*sent, *answered], {**RUN, "client": seen})
     assert calm["client"] == {
-        "cli_startup_ms": 10,
-        "cores": 2,
+        **seen,
+        "cli_startup_share": 0.01,
         "poll_interval_ms": 2000,
         "burst_spread_sec": 1.0,
         "creates_per_sec": 1.0,
     }
     assert calm["verdict"] == {"status": SERVER_MEASURED, "reasons": []}
-    client = {"cli_startup_ms": 800, "start_blocked_sec": 0.9, "poll_period_ms": {"p50": 3000.0}}
+    client = {
+        "loop_lag_ms": {},
+        "cli_startup_ms": 800,
+        "start_blocked_sec": 0.9,
+        "poll_period_ms": {"p50": 3000.0},
+    }
     busy = summarize([*sent, *answered], {**RUN, "client": client})["verdict"]
     assert busy["status"] == CLIENT_SATURATED
     assert [reason["code"] for reason in busy["reasons"]] == ["cli_startup", "cli_places", "late_polls"]
 
 
 def test_a_run_of_which_the_client_saw_nothing() -> None:
-    """Without the client's own figures, as after a crash, nothing is blamed on it."""
+    """Without the client's own figures, as after a crash, neither side is blamed."""
     summary = summarize(EVENTS, RUN)
-    assert summary["verdict"] == {"status": SERVER_MEASURED, "reasons": []}
-    assert summary["client"] == {"poll_interval_ms": 2000, "burst_spread_sec": None, "creates_per_sec": None}
+    assert summary["verdict"] == {"status": "not_judged", "reasons": []}
+    assert summary["client"] == {
+        "poll_interval_ms": 2000,
+        "burst_spread_sec": None,
+        "creates_per_sec": None,
+        "cli_startup_share": None,
+    }
+
+
+def test_a_killed_run_knows_nothing_of_those_without_an_end() -> None:
+    """A sandbox that was created and has no end counts, as taking anything from 0 on."""
+    created = [_event(EventKind.CREATE_OK, name, latency_ms=1.0, queue_ms=0.0) for name in "abc"]
+    ready = _event(EventKind.READY, "a", ready_latency_ms=500.0, ready_after_ms=0.0)
+    time_to_ready = bucket([*created, ready], timeout_ms=TIMEOUT_MS)["time_to_ready_ms"]
+    assert time_to_ready["n"] == 3
+    assert time_to_ready["at_least"] == ["p50", "p95", "p99", "max"]
 
 
 def test_a_sandbox_that_went_at_the_second_try_is_no_failure() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED, judge_client
+from treadstone_user.verdict import CLIENT_SATURATED, NOT_JUDGED, SERVER_MEASURED, judge_client
 
 Seen = dict[str, Any]
 
@@ -19,8 +19,8 @@ def _blocked(sec: float, spread: float | None) -> Seen:
     return {"start_blocked_sec": sec, "burst_spread_sec": spread, "creates_per_sec": 2.0}
 
 
-def _lag(p99: float | None, most: float | None) -> Seen:
-    return {"loop_lag_ms": {"p99": p99, "max": most}}
+def _lag(p99: float | None, most: float | None, *, stalled: float = 0.0) -> Seen:
+    return {"loop_lag_ms": {"p99": p99, "max": most}, "stalled_share": stalled}
 
 
 def _cpu(own: float, all_cores: float) -> Seen:
@@ -33,15 +33,23 @@ def _polls(every: float | None, wanted: float | None = 1000.0) -> Seen:
 
 OVER_HTTP: Seen = {"cli_startup_ms": None, "start_blocked_sec": None, "burst_spread_sec": 2.0}
 QUIET = {**OVER_HTTP, **_polls(1001.0), **_lag(2.0, 30.0), **_cpu(0.3, 0.15)}
-EVERYTHING = {**_cli(800), **_blocked(9.0, 10.0), **_polls(2500.0), **_lag(50.0, 300.0), **_cpu(0.95, 1.0)}
+EVERYTHING = {
+    **_cli(800),
+    **_blocked(9.0, 10.0),
+    **_polls(2500.0),
+    **_lag(50.0, 300.0, stalled=0.01),
+    **_cpu(0.95, 1.0),
+}
+EVERYTHING["warm_cli_lost"] = True
 
-ALL = ["cli_startup", "cli_places", "late_polls", "event_loop", "cpu"]
+ALL = ["warm_cli_lost", "cli_startup", "cli_places", "late_polls", "event_loop", "cpu"]
 
 # fmt: off
 JUDGED: list[tuple[str, float | None, Seen, list[str]]] = [
     # what it proves,                         create p50, what the client saw,      reasons
-    ("nothing was seen",                            None, {},                       []),
-    ("nothing was seen of itself",                1000.0, {},                       []),
+    ("calm, and no create",                         None, _lag(1.0, 2.0),           []),
+    ("a warm CLI that was lost",                    10.0, {"warm_cli_lost": True},  ["warm_cli_lost"]),
+    ("a warm CLI that stayed warm",                 10.0, {"warm_cli_lost": False}, []),
     ("all quiet, over http",                        10.0, QUIET,                    []),
     # The CLI's start-up: a third of the create's p50.
     ("a start-up below a third",                  1000.0, _cli(333),                []),
@@ -62,10 +70,9 @@ JUDGED: list[tuple[str, float | None, Seen, list[str]]] = [
     ("late polls of a longer interval",             10.0, _polls(14_000, 10_000),   []),
     ("a single poll has no period",                 10.0, _polls(None),             []),
     ("polls of which nothing was wanted",           10.0, _polls(1500.0, None),     []),
-    # The event loop: a stall of 100 ms, or a p99 of 20 ms.
-    ("a stall below the limit",                     10.0, _lag(1.0, 99.9),          []),
-    ("a stall at the limit",                        10.0, _lag(1.0, 100.0),         ["event_loop"]),
-    ("a stall on purpose",                          10.0, _lag(1.0, 200.0),         ["event_loop"]),
+    # The event loop: stalls of a thousandth of the time, or a p99 of 20 ms.
+    ("a hiccup in a long run",                      10.0, _lag(1.0, 200.0, stalled=0.0009), []),
+    ("a stall on purpose in a short one",           10.0, _lag(1.0, 200.0, stalled=0.001), ["event_loop"]),
     ("a lag below the limit",                       10.0, _lag(19.9, 30.0),         []),
     ("a lag at the limit",                          10.0, _lag(20.0, 30.0),         ["event_loop"]),
     ("a loop that was not sampled",                 10.0, _lag(None, None),         []),
@@ -82,7 +89,14 @@ JUDGED: list[tuple[str, float | None, Seen, list[str]]] = [
 
 
 def _judge(create_p50: float | None, client: Seen) -> dict[str, Any]:
-    return judge_client({"create_latency_ms": {"p50": create_p50}}, client)
+    return judge_client({"create_latency_ms": {"p50": create_p50}}, {"loop_lag_ms": {}, **client})
+
+
+def test_a_client_that_saw_nothing_of_itself_is_not_judged() -> None:
+    """A run that was killed before it could tell has no verdict, neither way."""
+    client = {"burst_spread_sec": 2.0, "creates_per_sec": 5.0}
+    verdict = judge_client({"create_latency_ms": {"p50": 1000.0}}, client)
+    assert verdict == {"status": NOT_JUDGED, "reasons": []}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +112,8 @@ def test_who_was_measured(create_p50: float | None, client: Seen, codes: list[st
 # fmt: off
 TOLD: list[tuple[str, list[str], str, str]] = [
     # reason, the figures that it explains, the sentence, the remedy
+    ("warm_cli_lost", ["create_latency_ms", "queue_ms"],
+     "the warm CLI was lost on the way: some calls skip the CLI's start-up and others do not", "again"),
     ("cli_startup", ["create_latency_ms"],
      "80% of the p50 (1000 ms) is the CLI's start (800 ms)", "--transport http"),
     ("cli_places", ["create_latency_ms", "queue_ms", "burst_spread_sec"],

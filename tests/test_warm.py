@@ -219,6 +219,27 @@ def test_parent_whose_owner_was_killed_ends_and_tidies_up(tmp_path: Path) -> Non
     assert list(temporary.iterdir()) == []
 
 
+def test_run_whose_warm_cli_is_lost_says_so(tmp_path: Path) -> None:
+    """The run goes on by cold calls, every sandbox is led to its end, and the verdict names the CLI."""
+    scenario = scenario_file(tmp_path, 12, concurrency=4)
+    arguments = ["--headless", "--only-summary", "--scenario", scenario, "--local"]
+    with Run(tmp_path, *arguments, "--local-profile", "ready=fixed(1) latency=fixed(0.3)") as run:
+        run.until_event("create_ok", 1)
+        children = psutil.Process(run.process.pid).children()
+        (parent,) = [child for child in children if "warm_parent" in " ".join(child.cmdline())]
+        parent.kill()
+        assert run.wait() in (0, 1), run.output
+    assert run.output.count("the warm CLI is lost") == 1
+    result = run.only
+    overall = result.overall
+    assert overall["submitted"] == 12
+    assert overall["created_ok"] + overall["created_err"] == 12
+    assert all(line["gone"] for line in result.truth)
+    assert result.summary["cleanup"]["verified"]
+    assert result.summary["client"]["warm_cli_lost"] is True
+    assert "warm_cli_lost" in [reason["code"] for reason in result.summary["verdict"]["reasons"]]
+
+
 # fmt: off
 NOT_WARM = [
     # content of the binary                                                   why not

@@ -25,6 +25,8 @@ from treadstone_user.settings import CACHE
 from treadstone_user.summary import summarize
 from treadstone_user.target import connect_cli
 from treadstone_user.transports.base import ConfigError, Transport, TreadstoneError
+from treadstone_user.transports.credentials import find_credential
+from treadstone_user.transports.http import HttpTransport
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,15 +73,7 @@ def sweep(path: Path, *, binary: str | None) -> int:
         raise ConfigError(f"run {path.name} had a local server of its own, and its sandboxes ended with it")
     if run.get("finished_at") is None and _still_runs(run):
         raise ConfigError(f"run {path.name} still goes on (process {run['pid']}): end it first")
-    found = find_binary(
-        explicit=binary,
-        version="latest",
-        cache=CACHE,
-        installer_url=INSTALLER_URL,
-        env=os.environ,
-        announce=print,
-    )
-    transport = connect_cli(found, base_url=base_url, environment=os.environ, say=print)
+    transport = _transport(run, base_url, binary)
     try:
         check(transport, base_url=base_url, matrix=(), say=lambda line: None)
         return _sweep(RunFolder(path, run=run), transport, persist)
@@ -109,6 +103,22 @@ def _sweep(folder: RunFolder, transport: Transport, persist: bool | None) -> int
     remedy = removal(folder.run_id, folder.path.parent, local=False)
     print(render_cleanup(outcome, label=folder.label, remedy=remedy))
     return ExitCode.OK if outcome["verified"] else ExitCode.LEFT_BEHIND
+
+
+def _transport(run: Mapping[str, Any], base_url: str, binary: str | None) -> Transport:
+    """What the run itself used: HTTP needs no CLI."""
+    if run.get("transport") == HttpTransport.name and binary is None:
+        credential = find_credential(os.environ, base_url)
+        return HttpTransport(base_url=base_url, credential=credential, at_once=5)
+    found = find_binary(
+        explicit=binary,
+        version="latest",
+        cache=CACHE,
+        installer_url=INSTALLER_URL,
+        env=os.environ,
+        announce=print,
+    )
+    return connect_cli(found, base_url=base_url, environment=os.environ, say=print)
 
 
 def _still_runs(run: Mapping[str, Any]) -> bool:

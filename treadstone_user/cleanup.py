@@ -24,6 +24,7 @@ from treadstone_user.transports.base import MAX_PAGE, CallError, Transport
 GIVE_UP_SEC = 120.0
 """Clean-up ends when for so long neither a delete was accepted nor a sandbox went away."""
 
+_SAY_AGAIN_SEC = 15.0
 _GOING = (SandboxStatus.DELETING, SandboxStatus.DELETED)
 
 
@@ -115,7 +116,7 @@ class Cleanup:
         self._not_before = not_before
         self._give_up_sec = give_up_sec
         self._accepted: set[str] = set()
-        self._said = ""
+        self._said, self._said_at = "", 0.0
         self.outcome = Outcome(remaining=dict.fromkeys(expected, "not seen gone"))
 
     def run(self) -> Outcome:
@@ -143,7 +144,7 @@ class Cleanup:
         except CallError as error:
             said = str(error).partition("\n")[0]
             outcome.problem = f"the list of sandboxes cannot be read: {error.cause}: {said}"
-            self._say_once(f"clean-up: {outcome.problem}; it is tried again")
+            self._say_once(f"clean-up: {outcome.problem}; it is tried for {self._give_up_sec:g} s")
             return None
         there = list(self._ours(listing))
         outcome.found |= {sandbox.id for sandbox in there}
@@ -160,8 +161,10 @@ class Cleanup:
         return len(there), len(self._accepted)
 
     def _say_once(self, line: str) -> None:
-        if line != self._said:
-            self._said = line
+        """Say a line, and the same one again only after a while."""
+        now = time.monotonic()
+        if line != self._said or now - self._said_at >= _SAY_AGAIN_SEC:
+            self._said, self._said_at = line, now
             self._say(line)
 
     def _ours(self, listing: Listing) -> Iterator[Sandbox]:

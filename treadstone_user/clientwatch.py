@@ -12,6 +12,7 @@ import gevent
 
 from treadstone_user.summary import distribution
 from treadstone_user.transports.cli import CliTransport
+from treadstone_user.verdict import STALL_MS
 
 _TICK_SEC = 0.02
 
@@ -29,6 +30,8 @@ class ClientWatch:
 
     def __init__(self, cli: CliTransport | None) -> None:
         self._cli = cli
+        self._began_warm = cli is not None and cli.warm
+        self._busiest = 0.0
         self._lags_ms = array("f")
         self._started = time.monotonic()
         self._own_sec, self._cli_sec = _own_cpu_sec(), cli.cpu_sec() if cli else 0.0
@@ -44,20 +47,28 @@ class ClientWatch:
         calls = cli.cpu_sec() - self._cli_sec if cli else 0.0
         return {
             "loop_lag_ms": distribution(self._lags_ms),
+            "stalled_share": round(sum(lag for lag in self._lags_ms if lag >= STALL_MS) / busy_sec / 1000, 5),
             "cores": cores,
             "cpu_sec": round(own, 2),
             "cpu_cli_sec": round(calls, 2),
             "cpu_of_one_core": round(own / busy_sec, 3),
+            "cpu_of_one_core_busiest_sec": round(self._busiest, 3),
             "cpu_of_all_cores": round((own + calls) / busy_sec / cores, 3),
             "cli_startup_ms": round(cli.startup_sec * 1000) if cli else None,
+            "warm_cli_lost": self._began_warm and cli is not None and not cli.warm,
             "start_blocked_sec": round(cli.start_blocked_sec - self._blocked_sec, 3) if cli else None,
         }
 
     def _loop(self) -> None:
+        second, used = time.monotonic(), _own_cpu_sec()
         while True:
             due = time.monotonic() + _TICK_SEC
             gevent.sleep(_TICK_SEC)
-            self._lags_ms.append(max(0.0, (time.monotonic() - due) * 1000))
+            now = time.monotonic()
+            self._lags_ms.append(max(0.0, (now - due) * 1000))
+            if now - second >= 1:
+                self._busiest = max(self._busiest, (_own_cpu_sec() - used) / (now - second))
+                second, used = now, _own_cpu_sec()
 
 
 def _own_cpu_sec() -> float:

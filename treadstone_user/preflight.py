@@ -120,7 +120,7 @@ def _advice(error: CallError, base_url: str) -> str:
             f"or unset it and run {login}"
         )
     if isinstance(error, ConnectError | RequestTimeout):
-        return f"no Treadstone server answers at {base_url}: check the address, or try --local ({error.kind})"
+        return f"no Treadstone server answers at {base_url} ({error}): check the address, or try --local"
     if isinstance(error, ApiError):
         return f"{base_url} answers {error.cause}: {error}"
     return f"{base_url} cannot be used: {error.kind}: {error}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from treadstone_user.model import Event, EventKind
-from treadstone_user.verdict import judge_client
+from treadstone_user.verdict import judge_client, startup_share
 
 PERCENTILES = (50, 95, 99)
 
@@ -74,12 +74,21 @@ def _time_to_ready(events: Sequence[Event], timeout_ms: float) -> dict[str, Any]
     """From the create call to ready, over all created sandboxes.
 
     One that failed or timed out never got ready, which takes at least the timeout; one whose
-    wait was interrupted takes at least as long as it was waited for.
+    wait was interrupted takes at least as long as it was waited for. Of one whose end a killed
+    run did not tell, nothing is known.
     """
     never = (EventKind.FAILED_STATUS, EventKind.POLL_TIMEOUT)
     bounds = [timeout_ms for event in events if event["event"] in never]
     bounds += _numbers(events, EventKind.INTERRUPTED, "waited_ms")
+    bounds += [0.0] * _without_end(events)
     return censored(_numbers(events, EventKind.READY, "ready_latency_ms"), bounds)
+
+
+def _without_end(events: Iterable[Event]) -> int:
+    """How many created sandboxes have no end, as in a run that was killed."""
+    count = Counter(event["event"] for event in events)
+    ended = (EventKind.READY, EventKind.FAILED_STATUS, EventKind.POLL_TIMEOUT, EventKind.INTERRUPTED)
+    return max(0, count[EventKind.CREATE_OK] - sum(count[kind] for kind in ended))
 
 
 def _uncertainty(events: Iterable[Event]) -> list[float]:
@@ -187,6 +196,8 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
     by_persist = _by(events, lambda event: "true" if event["persist"] else "false", timeout_ms=timeout_ms)
     wanted = {"poll_interval_ms": scenario.get("poll_interval_sec", _DEFAULT_POLL_SEC) * 1000}
     client = {**(run.get("client") or {}), **wanted, **burst(events)}
+    share = startup_share(overall, client)
+    client["cli_startup_share"] = None if share is None else round(share, 3)
     return {
         "run_id": run["run_id"],
         "verdict": judge_client(overall, client),

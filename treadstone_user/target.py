@@ -72,6 +72,9 @@ def connect(
     at_once = settings.scenario.concurrency
     if settings.binary is None:
         credential = find_credential(environment, base_url)
+        proxies = sorted(name for name in environment if name.lower() in ("http_proxy", "https_proxy"))
+        if proxies and not read_base_url(base_url, "the server").on_this_machine:
+            say(f"--transport http goes straight to the server: {', '.join(proxies)} is not heard")
         return HttpTransport(base_url=base_url, credential=credential, at_once=at_once)
     return connect_cli(
         settings.binary,

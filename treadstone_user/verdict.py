@@ -7,12 +7,14 @@ from typing import Any
 
 SERVER_MEASURED = "server_measured"
 CLIENT_SATURATED = "client_saturated"
+NOT_JUDGED = "not_judged"
 
 STALL_MS = 100.0
-"""An event loop that stood still for so long shows in the latencies."""
+"""An event loop that stood still for so long shows in the latencies of whoever waited then."""
 
 _STARTUP_SHARE = 1 / 3
 _LAG_P99_MS = 20.0
+_STALLED_SHARE = 0.001
 _BUSY = 0.9
 _BLOCKED_SHARE = 1 / 4
 _LATE_POLLS = 1.5
@@ -27,7 +29,10 @@ def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
     Returns `status`, and the `reasons` why the client explains a figure: each with its `code`,
     the `figures` it explains, a sentence, and the remedy.
     """
+    if "loop_lag_ms" not in client:  # the run was killed before it could tell
+        return {"status": NOT_JUDGED, "reasons": []}
     reasons = [
+        *_lost_parent(client),
         *_startup(overall, client),
         *_places(client),
         *_polls(client),
@@ -37,11 +42,27 @@ def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
     return {"status": CLIENT_SATURATED if reasons else SERVER_MEASURED, "reasons": reasons}
 
 
-def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[Reason]:
+def startup_share(overall: Mapping[str, Any], client: Mapping[str, Any]) -> float | None:
+    """Which part of the median create latency the CLI's start-up explains, from 0 to 1."""
     startup, create = client.get("cli_startup_ms"), overall["create_latency_ms"]["p50"]
-    if not startup or not create or startup / create < _STARTUP_SHARE:
+    return min(startup / create, 1.0) if startup and create else None
+
+
+def _lost_parent(client: Mapping[str, Any]) -> Iterator[Reason]:
+    if client.get("warm_cli_lost"):
+        yield {
+            "code": "warm_cli_lost",
+            "figures": ["create_latency_ms", "queue_ms"],
+            "text": "the warm CLI was lost on the way: some calls skip the CLI's start-up and others do not",
+            "remedy": "run it again, or --transport http",
+        }
+
+
+def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[Reason]:
+    share = startup_share(overall, client)
+    if share is None or share < _STARTUP_SHARE:
         return
-    share = min(startup / create, 1)
+    startup, create = client["cli_startup_ms"], overall["create_latency_ms"]["p50"]
     yield {
         "code": "cli_startup",
         "figures": ["create_latency_ms"],
@@ -79,7 +100,8 @@ def _polls(client: Mapping[str, Any]) -> Iterator[Reason]:
 def _event_loop(client: Mapping[str, Any]) -> Iterator[Reason]:
     lag = client.get("loop_lag_ms") or {}
     longest, p99 = lag.get("max") or 0.0, lag.get("p99") or 0.0
-    if longest < STALL_MS and p99 < _LAG_P99_MS:
+    stalled = client.get("stalled_share") or 0.0
+    if stalled < _STALLED_SHARE and p99 < _LAG_P99_MS:
         return
     yield {
         "code": "event_loop",

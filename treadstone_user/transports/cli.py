@@ -47,8 +47,8 @@ def read_failure(finished: Finished) -> CallError:
     stderr = finished.stderr.strip()
     if (match := _API_ERROR.match(stderr)) and int(match[1]) >= 400:
         return api_error(int(match[1]), redact(match[2][:_SAID_LIMIT]))
-    if stderr.startswith("Error: Connection refused."):
-        return ConnectError(_said(finished))
+    if stderr.startswith("Error: Connection refused."):  # so it says of every failure to connect
+        return ConnectError(redact(stderr.rpartition("Detail: ")[2][:_SAID_LIMIT]))
     if stderr.startswith("Error: Request timed out."):
         return RequestTimeout("the CLI waited 30 s for an answer")
     if stderr.startswith("Error: No authentication configured."):
@@ -96,6 +96,7 @@ class CliTransport:
         timeout_sec: float = CALL_TIMEOUT_SEC,
     ) -> None:
         self._launcher = launcher
+        self._counts_on_warmth = launcher.warm
         self._first = ["--json", "--base-url", base_url]
         self._places = places
         self._timeout_sec = timeout_sec
@@ -172,12 +173,19 @@ class CliTransport:
             try:
                 finished = self._launcher.run([*self._first, *arguments], timeout_sec=self._timeout_sec)
                 timing = Timing(queued, started, time.monotonic())
+                self._heed_lost_warmth(timing)
                 if finished.exit_code != 0:
                     raise read_failure(finished)
                 return Reply(read(finished), timing)
             except CallError as error:
                 error.timing = Timing(queued, started, time.monotonic())
                 raise
+
+    def _heed_lost_warmth(self, timing: Timing) -> None:
+        """Calls that start the CLI anew, unforeseen, count as starting for as long as the first one took."""
+        if self._counts_on_warmth and not self._launcher.warm:
+            self._counts_on_warmth = False
+            self._places.startup_sec = max(self._places.startup_sec, timing.ended - timing.started)
 
 
 def _json[T](read: Callable[[Any], T]) -> Callable[[Finished], T]:

@@ -58,12 +58,9 @@ class _Answer:
     @property
     def wait_sec(self) -> float | None:
         """How long the server asks us to wait before we ask again; None where it does not."""
-        if self.status not in _TRY_LATER or self.retry_after is None:
-            return None
-        try:
-            return min(max(float(self.retry_after), 0.0), _LONGEST_RETRY_AFTER_SEC)
-        except ValueError:
-            return None  # a date: rare, and its clock is not ours
+        if self.status not in _TRY_LATER or not (self.retry_after or "").isdecimal():
+            return None  # a date is rare, and its clock is not ours
+        return min(float(self.retry_after or 0), _LONGEST_RETRY_AFTER_SEC)
 
     def json(self) -> Any:
         """The body's JSON. Raises `BadOutput`."""

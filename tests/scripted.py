@@ -17,6 +17,7 @@ from treadstone_user.transports.base import (
     Reply,
     Timing,
 )
+from treadstone_user.transports.places import Places
 
 RUN_ID = "20260101-000000"
 TINY = "aio-sandbox-tiny"
@@ -77,6 +78,7 @@ class Scripted:
     on_templates: Callable[[], Sequence[Template]] = lambda: ()
     queued: float = 0.0
     name: str = "scripted"
+    places: Places = field(default_factory=lambda: Places(in_flight=100, starting=100))
     calls: list[tuple[str, Any]] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
     rows_given: list[int] = field(default_factory=list)

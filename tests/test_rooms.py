@@ -19,8 +19,8 @@ PACKAGE = "treadstone_user"
 
 ROWS: dict[str, set[str]] = {
     # Top to bottom: a module imports from rows below its own, and from its own without a cycle.
-    "face": {"plugin", "begin", "options", "__main__"},
-    "locust": {"user"},
+    "face": {"plugin", "workerplugin", "signals", "begin", "options", "__main__"},
+    "locust": {"user", "relay"},
     "run": {
         "session",
         "target",
@@ -33,6 +33,11 @@ ROWS: dict[str, set[str]] = {
         "progress",
         "run",
         "clientwatch",
+        "load",
+        "worker",
+        "engagement",
+        "crew",
+        "member",
         "ledger",
     },
     "ports": {
@@ -54,14 +59,16 @@ ROWS: dict[str, set[str]] = {
         "binary",
         "localserver",
         "eventlog",
+        "spool",
         "report",
     },
-    "core": {"model", "summary", "verdict", "retry", "exitcode"},
+    "core": {"messages", "shares", "model", "summary", "verdict", "retry", "exitcode"},
 }
 
 WRITERS = {
     "run": "run.json and summary.json",
     "eventlog": "events.jsonl",
+    "spool": "a worker's events until they are in events.jsonl",
     "binary": "the folder of an installed CLI, which is no result",
     "transports.warm": "the folder of its socket, which is no result",
     "transports.warm_parent": "the null device",

@@ -12,8 +12,13 @@ from typing import Any
 import locust
 
 from treadstone_user import __version__
-from treadstone_user.eventlog import utc_now
-from treadstone_user.plan import FixedPlan, SteadyPlan
+from treadstone_user.crew import Crew
+from treadstone_user.eventlog import EventLog, utc_now
+from treadstone_user.exitcode import ExitCode
+from treadstone_user.load import Load, LoadRules
+from treadstone_user.messages import Assignment
+from treadstone_user.plan import FixedPlan, Plan, SteadyPlan
+from treadstone_user.relay import MasterRelay
 from treadstone_user.report import render_scenario, render_steady
 from treadstone_user.run import RunFolder
 from treadstone_user.scenario import tasks
@@ -21,6 +26,7 @@ from treadstone_user.session import Orders, Session
 from treadstone_user.settings import Settings
 from treadstone_user.steps import Report
 from treadstone_user.target import Target, open_target
+from treadstone_user.worker import machine
 
 _log = logging.getLogger("treadstone")
 # Locust's logger for tables: plain text, on the console and on the web UI's log page.
@@ -52,23 +58,54 @@ def prepare(settings: Settings) -> Prepared:
     return Prepared(folder, target)
 
 
-def open_session(settings: Settings, prepared: Prepared, *, options: Namespace, report: Report) -> Session:
-    """Write run.json, say what will run, and begin. Raises `TreadstoneError`, OSError; nothing is left."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run that has begun.
+
+    load: who makes its sandboxes in this process; None where workers do.
+    crew: the workers, where there are any.
+    """
+
+    session: Session
+    load: Load | None
+    crew: Crew | None
+
+
+def open_session(
+    settings: Settings,
+    prepared: Prepared,
+    *,
+    options: Namespace,
+    report: Report,
+    relay: MasterRelay | None,
+) -> Opened:
+    """Write run.json, say what will run, and begin.
+
+    relay: the way to the workers that make the load, None where this process does.
+    Raises `TreadstoneError`, OSError; then nothing is left.
+    """
     try:
-        return _open_session(settings, prepared, options, report)
+        return _open_session(settings, prepared, options, report, relay)
     except BaseException:
         prepared.discard()
         raise
 
 
-def _open_session(settings: Settings, prepared: Prepared, options: Namespace, report: Report) -> Session:
+def _open_session(
+    settings: Settings,
+    prepared: Prepared,
+    options: Namespace,
+    report: Report,
+    relay: MasterRelay | None,
+) -> Opened:
     scenario, folder, target = settings.scenario, prepared.folder, prepared.target
     local = target.server is not None
     orders = Orders(scenario=scenario, steady=settings.steady, cleanup=settings.cleanup, local=local)
     folder.write_run(**_describe(settings, prepared, orders, options))
+    plan: Plan
     if settings.steady:
         outline = render_steady(scenario, users=options.num_users)
-        plan: FixedPlan | SteadyPlan = SteadyPlan(scenario.matrix[0], at_once=settings.at_once)
+        plan = SteadyPlan(scenario.matrix[0], at_once=settings.at_once)
     else:
         outline = render_scenario(scenario)
         plan = FixedPlan(tasks(scenario))
@@ -77,16 +114,64 @@ def _open_session(settings: Settings, prepared: Prepared, options: Namespace, re
         _log.info("cleanup.after_run has no effect: a run always cleans up, unless --no-cleanup")
     if not settings.cleanup and local:
         _log.warning("--no-cleanup with --local: what is left ends with the local server")
-    return Session(
+    log = EventLog(folder.events_path, worker="local" if relay is None else "master")
+    ask_later = target.cli is not None and not orders.steady
+    load = crew = None
+    if relay is None:
+        load = Load(
+            transport=target.transport,
+            cli=target.cli,
+            plan=plan,
+            rules=LoadRules(scenario, folder.label, steady=settings.steady, ask_later=ask_later),
+            log=log,
+            report=report,
+            say=_log.info,
+        )
+    else:
+        crew = Crew(
+            run_id=folder.run_id,
+            plan=plan,
+            log=log,
+            budget=scenario.concurrency,
+            assignment=lambda worker: _assignment(worker, settings, prepared, log),
+            spools=folder.spools,
+            send=relay.send,
+            present=relay.present,
+            on_useless=lambda: session.fail("no worker can take part: the run ends", ExitCode.MISTAKE),
+            say=_log.info,
+        )
+    hands = load or crew
+    assert hands is not None, "one of the two makes the load"
+    session = Session(
         folder=folder,
         orders=orders,
         transport=target.transport,
         plan=plan,
+        log=log,
+        hands=hands,
+        ask_later=ask_later,
         report=report,
         say=_log.info,
         show=_tables.info,
-        cli=target.cli,
         at_end=target.close,
+    )
+    return Opened(session, load, crew)
+
+
+def _assignment(worker: str, settings: Settings, prepared: Prepared, log: EventLog) -> Assignment:
+    target = prepared.target
+    return Assignment(
+        run_id=prepared.folder.run_id,
+        worker=worker,
+        t_ms=log.t_ms,
+        scenario=settings.scenario.snapshot(),
+        steady=settings.steady,
+        local=target.server is not None,
+        base_url=target.base_url,
+        transport=target.transport.name,
+        machine=machine(),
+        warm_cli=target.cli.warm if target.cli else None,
+        cli_startup_sec=target.cli.startup_sec if target.cli else None,
     )
 
 
@@ -112,7 +197,6 @@ def _describe(settings: Settings, prepared: Prepared, orders: Orders, options: N
         "machine": f"{platform.machine()}-{platform.system().lower()}",
         "host": platform.node(),
         "pid": os.getpid(),
-        "workers": 1,
         "options": {
             "users": options.num_users,
             "spawn_rate": options.spawn_rate,

@@ -41,26 +41,33 @@ def describe_task(task: Task) -> dict[str, Any]:
 class EventLog:
     """Appends events to a file, each flushed to the system at once, and tells listeners.
 
-    `ts` is the wall clock, for people; `t_ms` is the monotonic one since the log was opened,
-    for durations.
+    `ts` is the wall clock, for people; `t_ms` is the monotonic one since the run began, for
+    durations.
 
+    worker: the name of this process, the same in all its events.
+    began: when the run began (monotonic s); None for now.
     on_broken: told once, when an event could not be written (a full disk); from then on
         nothing more is, and `broken` is True. Listeners hear of all events all the same.
     Raises `ConfigError` where the file cannot be opened.
     """
 
     def __init__(
-        self, path: Path, *, worker: str, on_broken: Callable[[OSError], None] | None = None
+        self,
+        path: Path,
+        *,
+        worker: str,
+        began: float | None = None,
+        on_broken: Callable[[OSError], None] | None = None,
     ) -> None:
         self.broken = False
-        self._on_broken = on_broken
+        self.on_broken = on_broken
         try:
             self._open(path)
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         self._worker = worker
         self._seq = 0
-        self._opened = time.monotonic()
+        self._began = time.monotonic() if began is None else began
         self._listeners: list[Listener] = []
 
     def _open(self, path: Path) -> None:
@@ -74,12 +81,20 @@ class EventLog:
         """Have `listener` called with each event once it is written."""
         self._listeners.append(listener)
 
+    @property
+    def t_ms(self) -> float:
+        """Milliseconds since the run began."""
+        return round((time.monotonic() - self._began) * 1000, 1)
+
     def write(self, kind: EventKind, **fields: Any) -> None:
         """Write an event. Milliseconds are rounded to a tenth."""
         self._seq += 1
-        t_ms = round((time.monotonic() - self._opened) * 1000, 1)
-        event = {"ts": utc_now(), "t_ms": t_ms, "event": str(kind), "worker": self._worker, "seq": self._seq}
-        event |= {name: round(v, 1) if isinstance(v, float) else v for name, v in fields.items()}
+        head = {"ts": utc_now(), "t_ms": self.t_ms, "event": str(kind), "worker": self._worker}
+        rounded = {name: round(v, 1) if isinstance(v, float) else v for name, v in fields.items()}
+        self.take_over({**head, "seq": self._seq, **rounded})
+
+    def take_over(self, event: Event) -> None:
+        """Write an event that another process has made, as it is."""
         self._append(json.dumps(event, ensure_ascii=False) + "\n")
         for listener in self._listeners:
             listener(event)
@@ -92,8 +107,8 @@ class EventLog:
             self._file.flush()
         except OSError as error:
             self.broken = True
-            if self._on_broken is not None:
-                self._on_broken(error)
+            if self.on_broken is not None:
+                self.on_broken(error)
 
     def close(self) -> None:
         """Close the file; nothing may be written afterwards."""

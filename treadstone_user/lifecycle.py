@@ -55,12 +55,21 @@ class Lifecycle:
         self._report = report
         self._closing = closing
 
-    def lead(self, task: Task) -> None:
-        """Lead one sandbox through its life. Each end is recorded; nothing is raised for it."""
+    def lead(self, task: Task) -> bool:
+        """Lead one sandbox through its life. Each end is recorded; nothing is raised for it.
+
+        Returns False where it was called off before anything was sent.
+        """
         about = describe_task(task)
-        reply = self._create(task, about)
-        if reply is None:
-            return
+        try:
+            reply = self._create(task, about)
+        except CalledOff:
+            return False
+        if reply is not None:
+            self._live(task, about, reply)
+        return True
+
+    def _live(self, task: Task, about: dict[str, Any], reply: Reply[Sandbox]) -> None:
         about["sandbox_id"] = reply.value.id
         seen = self._await_ready(task, about, reply)
         if self._rules.ask_server_times and seen.outcome is Outcome.READY:
@@ -81,8 +90,6 @@ class Lifecycle:
         name = f"1_create {task.variant.title}"
         try:
             reply = self._transport.create(spec, before_send=submit)
-        except CalledOff:
-            return None
         except CallError as error:
             self._log.write(EventKind.CREATE_ERR, **about, **describe_failure(error))
             self._report(Step(name, error.timing.latency_ms, error.cause))

@@ -15,9 +15,17 @@ from gevent import subprocess
 from treadstone_user.transports.base import ConfigError
 from treadstone_user.transports.launch import close_pipes
 
+KEY_VARIABLE = "LOCALSERVER_API_KEY"
+"""Where a local server gets its key from; its workers read it there, too."""
+
 _START_SEC = 20.0
 _STOP_SEC = 10.0
 _LISTENING = "listening on "
+
+
+def new_key() -> str:
+    """An API key that no local server has had before."""
+    return f"sk-{secrets.token_hex(24)}"
 
 
 class LocalServer:
@@ -37,11 +45,13 @@ class LocalServer:
     def start(
         cls, *, profile: str | None, truth: Path, environment: Mapping[str, str], say: Callable[[str], None]
     ) -> LocalServer:
-        """Start a server on a free port, with a fresh API key and its truth log at `truth`.
+        """Start a server on a free port, with its truth log at `truth`.
+
+        environment: may hold the API key that it is to know; else it gets a fresh one.
 
         Raises `ConfigError` where it does not start, with its own words.
         """
-        api_key = f"sk-{secrets.token_hex(24)}"
+        api_key = environment.get(KEY_VARIABLE) or new_key()
         command = [sys.executable, "-m", "prep.localserver", "--port", "0", "--exit-with-parent"]
         command += ["--truth", str(truth.resolve())]
         if profile is not None:
@@ -50,7 +60,7 @@ class LocalServer:
         path = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
         process = subprocess.Popen(
             command,
-            env={**environment, "LOCALSERVER_API_KEY": api_key, "PYTHONPATH": path},
+            env={**environment, KEY_VARIABLE: api_key, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

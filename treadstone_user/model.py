@@ -123,6 +123,8 @@ class EventKind(StrEnum):
     FAILED_STATUS = "failed_status"
     POLL_TIMEOUT = "poll_timeout"
     INTERRUPTED = "interrupted"
+    LOST = "lost"
+    """Its worker died: the end of a task that it had in hand."""
     SERVER_TIMES = "server_times"
     POLL_ERR = "poll_err"
     DELETE_OK = "delete_ok"
@@ -136,6 +138,7 @@ TASK_ENDS = frozenset(
         EventKind.FAILED_STATUS,
         EventKind.POLL_TIMEOUT,
         EventKind.INTERRUPTED,
+        EventKind.LOST,
     }
 )
 """Each submitted task ends in exactly one of these."""

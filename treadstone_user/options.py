@@ -9,7 +9,7 @@ from typing import Any
 
 from locust.argument_parser import LocustArgumentParser
 
-from treadstone_user.binary import INSTALLER_URL, find_binary
+from treadstone_user.binary import INSTALLER_URL, Binary, find_binary
 from treadstone_user.configfile import ConfigFile, load_config
 from treadstone_user.scenario import Scenario, find_scenario, load_scenario
 from treadstone_user.settings import (
@@ -24,6 +24,7 @@ from treadstone_user.settings import (
     steady_scenario,
 )
 from treadstone_user.transports.base import ConfigError
+from treadstone_user.worker import Means
 
 TEMPLATE = "aio-sandbox-tiny"
 
@@ -125,26 +126,44 @@ def read_settings(
         check_remote(base_url, sandboxes=sandboxes, approved=options.approve_remote)
         if not base_url.on_this_machine and not options.approve_remote:
             at_once = REMOTE_LIMIT
-    binary = None
-    if options.transport == "cli":
-        binary = find_binary(
-            explicit=options.binary,
-            version=options.binary_version or config.binary_version or "latest",
-            cache=CACHE,
-            installer_url=options.installer_url,
-            env=environment,
-            announce=say,
-        )
+    with_cli = options.transport == "cli"
     return Settings(
         scenario=scenario,
         scenario_file=scenario_file,
         base_url=base_url,
         local_profile=options.local_profile,
-        binary=binary,
+        binary=_find_binary(options, environment, config, say) if with_cli else None,
         warm_cli=options.warm_cli,
         results_dir=Path(options.results_dir),
         cleanup=not options.no_cleanup,
         at_once=at_once,
+    )
+
+
+def read_means(options: Namespace, *, environment: Mapping[str, str], say: Callable[[str], None]) -> Means:
+    """What a worker decides for itself; the rest comes from its master. Raises `TreadstoneError`."""
+    config = load_config(
+        Path(options.treadstone_config or CONFIG), required=options.treadstone_config is not None
+    )
+    frozen = Namespace(**vars(options))  # the master's options overwrite a worker's
+    return Means(
+        find_binary=lambda: _find_binary(frozen, environment, config, say),
+        warm_cli=options.warm_cli,
+        results=Path(options.results_dir),
+        environment=dict(environment),
+    )
+
+
+def _find_binary(
+    options: Namespace, environment: Mapping[str, str], config: ConfigFile, say: Callable[[str], None]
+) -> Binary:
+    return find_binary(
+        explicit=options.binary,
+        version=options.binary_version or config.binary_version or "latest",
+        cache=CACHE,
+        installer_url=options.installer_url,
+        env=environment,
+        announce=say,
     )
 
 

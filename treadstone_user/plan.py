@@ -1,10 +1,9 @@
-"""Who creates what next: the queue of tasks that users pull from."""
+"""Who creates what next: the queue of tasks that users, or the machines that have them, pull from."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from gevent.event import Event
 from gevent.lock import Semaphore
@@ -12,42 +11,63 @@ from gevent.lock import Semaphore
 from treadstone_user.model import Task, Variant
 
 
-class Plan(Protocol):
-    """Hands out tasks. `finished` is set once every planned task has its result."""
+class Plan:
+    """Hands out tasks, in order, each once.
 
-    finished: Event
+    `finished` is set once every planned task has its result.
+    """
 
-    def take(self) -> Task | None:
-        """The next task; waits while there is none to give, None once the plan is closed."""
-        ...
+    def __init__(self, *, at_once: int | None) -> None:
+        self.finished = Event()
+        self._closed = False
+        self._put_back: deque[Task] = deque()
+        self._free = Semaphore(at_once) if at_once is not None else None
+
+    def take(self, *, wait: bool = True) -> Task | None:
+        """The next task; waits while there is none to give, None once the plan is closed.
+
+        wait: False gives None at once where there is no task to give.
+        """
+        if self._free is not None and not self._free.acquire(blocking=wait):
+            return None
+        if self._closed:
+            self._release()  # pass it on: the next who waits must learn it, too
+            return None
+        return self._put_back.popleft() if self._put_back else self._next()
+
+    def put_back(self, task: Task) -> None:
+        """Give a task back that was taken and never begun: somebody else gets it."""
+        self._put_back.append(task)
+        self._release()
 
     def resolved(self, task: Task) -> None:
         """Say that a task that was taken has its result."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Give out no more tasks."""
-        ...
+        """Give out no more tasks and wake the first who waits."""
+        self._closed = True
+        self._release()
+
+    def _next(self) -> Task:
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        if self._free is not None:
+            self._free.release()
 
 
-class FixedPlan:
-    """A scenario's tasks, each given out once.
+class FixedPlan(Plan):
+    """A scenario's tasks.
 
     The number of users is concurrency and never the total: a user who finds the queue empty
     waits until the plan is closed.
     """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.finished = Event()
+        super().__init__(at_once=len(tasks))
         self._waiting = deque(tasks)
         self._unresolved = len(tasks)
-        self._closed = Event()
-
-    def take(self) -> Task | None:
-        """The next task, or None once the plan is closed."""
-        if not self._waiting:
-            self._closed.wait()
-        return None if self._closed.is_set() else self._waiting.popleft()
 
     def resolved(self, task: Task) -> None:
         """Count down; the last one finishes the plan."""
@@ -55,40 +75,25 @@ class FixedPlan:
         if self._unresolved == 0:
             self.finished.set()
 
-    def close(self) -> None:
-        """Give out no more tasks and wake the idle users."""
-        self._closed.set()
+    def _next(self) -> Task:
+        return self._waiting.popleft()
 
 
-class SteadyPlan:
-    """One task after the other, without end; `at_once` at most in hand, where given."""
+class SteadyPlan(Plan):
+    """One task after the other, without end; `at_once` at most in hand, where given.
+
+    It never finishes: a steady load ends by time or by hand.
+    """
 
     def __init__(self, variant: Variant, *, at_once: int | None) -> None:
-        self.finished = Event()  # never set: a steady load ends by time or by hand
+        super().__init__(at_once=at_once)
         self._variant = variant
         self._number = 0
-        self._closed = False
-        self._free = Semaphore(at_once) if at_once is not None else None
-
-    def take(self) -> Task | None:
-        """A fresh task, or None once the plan is closed."""
-        if self._free is not None:
-            self._free.acquire()
-        if self._closed:
-            self._release()  # pass it on: the next who waits must learn it, too
-            return None
-        self._number += 1
-        return Task(self._number, self._variant)
 
     def resolved(self, task: Task) -> None:
         """Make room for another task."""
         self._release()
 
-    def close(self) -> None:
-        """Give out no more tasks and wake the first who waits."""
-        self._closed = True
-        self._release()
-
-    def _release(self) -> None:
-        if self._free is not None:
-            self._free.release()
+    def _next(self) -> Task:
+        self._number += 1
+        return Task(self._number, self._variant)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-import signal
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,26 +15,32 @@ from gevent.event import Event as Flag
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.event import Events
-from locust.runners import STATE_SPAWNING, LocalRunner
+from locust.runners import STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from treadstone_user.begin import Prepared, open_session, prepare
+from treadstone_user.crew import Crew
 from treadstone_user.exitcode import ExitCode, worst
+from treadstone_user.load import Load
+from treadstone_user.localserver import KEY_VARIABLE, new_key
+from treadstone_user.messages import Message
 from treadstone_user.options import add_options, read_scenario, read_settings
+from treadstone_user.relay import MasterRelay
 from treadstone_user.report import render_scenario, render_steady
 from treadstone_user.session import Ending, Session
 from treadstone_user.settings import Settings
-from treadstone_user.steps import Step
+from treadstone_user.signals import Signals
 from treadstone_user.target import open_target
-from treadstone_user.transports.base import ConfigError, TreadstoneError
-from treadstone_user.user import attach
-
-REQUEST_TYPE = "sandbox"
+from treadstone_user.transports.base import TreadstoneError
+from treadstone_user.user import attach, report_to
+from treadstone_user.workerplugin import WorkerPlugin
 
 _log = logging.getLogger("treadstone")
 
 
 def register(events: Events) -> None:
     """Install the plugin. Call it once, when the locustfile is imported."""
+    # Before --processes forks: the processes of one run know one key of its local server.
+    os.environ.setdefault(KEY_VARIABLE, new_key())
     events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(_on_init)
 
@@ -45,7 +50,16 @@ def _on_parser(parser: LocustArgumentParser, **_: Any) -> None:
 
 
 def _on_init(environment: Environment, web_ui: Any = None, **_: Any) -> None:
-    Plugin(environment, web_ui).start()
+    try:
+        if isinstance(environment.runner, WorkerRunner):
+            WorkerPlugin(environment, environment.runner)
+        else:
+            Plugin(environment, web_ui).start()
+    except TreadstoneError as error:
+        _refuse(str(error))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted before anything was created\n")
+        raise SystemExit(ExitCode.INCOMPLETE) from None
 
 
 def _refuse(message: str) -> NoReturn:
@@ -71,11 +85,11 @@ class Plugin:
         self._settings: Settings | None = None
         self._prepared: Prepared | None = None
         self._session: Session | None = None
+        self._relay: MasterRelay | None = None
+        self._crew: Crew | None = None
         self._watcher: gevent.Greenlet[..., None] | None = None
         self._ramped_up = Flag()
-        self._started = False
         self._quitting = False
-        self._warned = False
         self._codes: list[ExitCode] = []
 
     @property
@@ -87,33 +101,29 @@ class Plugin:
     def start(self) -> None:
         """Decide and check all that can be before the first run; then listen.
 
-        A mistake of the user's ends the process here, before any user starts.
+        Raises `TreadstoneError` for a mistake of the user's, before any user starts.
         """
         options = self._options
-        gevent.signal_handler(signal.SIGINT, self._on_signal, "Ctrl-C")
-        gevent.signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM")
-        try:
-            if not isinstance(self._environment.runner, LocalRunner):
-                raise ConfigError("one process only, so far: leave out --master, --worker and --processes")
-            if options.dry_run:
-                scenario, file = read_scenario(options)
-                users = options.num_users
-                _print(render_scenario(scenario) if file else render_steady(scenario, users=users))
-                raise SystemExit(ExitCode.OK)
-            self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
-            self._fill_in_users(settings, options)
-            if options.headless or options.autostart:
-                self._prepared = prepare(settings)
-            elif settings.base_url is not None:  # a server that is there already is checked at once
-                open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info).close()
-        except TreadstoneError as error:
-            _refuse(str(error))
-        except KeyboardInterrupt:
-            sys.stderr.write("interrupted before anything was created\n")
-            raise SystemExit(ExitCode.INCOMPLETE) from None
+        signals = Signals(
+            session=lambda: self._session, give_up=self._discard_prepared, quit_locust=self._quit
+        )
+        if options.dry_run:
+            scenario, file = read_scenario(options)
+            users = options.num_users
+            _print(render_scenario(scenario) if file else render_steady(scenario, users=users))
+            raise SystemExit(ExitCode.OK)
+        self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
+        self._fill_in_users(settings, options)
+        if isinstance(self._environment.runner, MasterRunner):
+            self._relay = MasterRelay(self._environment.runner, self._on_message)
+        if options.headless or options.autostart:
+            self._prepared = prepare(settings)
+            atexit.register(self._discard_prepared)
+        elif settings.base_url is not None:  # a server that is there already is checked at once
+            open_target(settings, truth=Path(os.devnull), environment=os.environ, say=_log.info).close()
         if settings.base_url is not None:
             self._environment.host = settings.base_url.url  # the web UI shows it
-        self._started = True
+        signals.initialized()
         self._listen()
 
     def _fill_in_users(self, settings: Settings, options: Namespace) -> None:
@@ -150,19 +160,29 @@ class Plugin:
             environment.runner.update_state(STATE_SPAWNING)
         self._await_previous(environment)
         self._ramped_up.clear()
-        self._warned = False
-        self._session = None
+        self._session = self._crew = None
+        load: Load | None = None
         prepared, self._prepared = self._prepared, None
         try:
-            self._session = open_session(
-                settings, prepared or prepare(settings), options=self._options, report=self._report
+            opened = open_session(
+                settings,
+                prepared or prepare(settings),
+                options=self._options,
+                report=report_to(environment),
+                relay=self._relay,
             )
         except (TreadstoneError, OSError) as error:
             _log.error("the run does not start: %s", error)
             self._codes.append(ExitCode.MISTAKE)
             environment.process_exit_code = int(worst(self._codes))
-        attach(environment, self._session)
+        else:
+            self._session, self._crew, load = opened.session, opened.crew, opened.load
+        attach(environment, load)
         self._watcher = gevent.spawn(self._watch, self._session)
+
+    def _on_message(self, node: str, message: Message) -> None:
+        if self._crew is not None:
+            self._crew.receive(node, message)
 
     def _await_previous(self, environment: Environment) -> None:
         """A web UI lets a run start in the middle of the last one's clean-up: wait for that."""
@@ -172,17 +192,6 @@ class Plugin:
             previous.finish(Ending.STOPPED)
             previous.finished.wait()
             environment.stats.clear_all()
-
-    def _report(self, step: Step) -> None:
-        self._environment.events.request.fire(
-            request_type=REQUEST_TYPE,
-            name=step.name,
-            response_time=step.response_ms,
-            response_length=0,
-            exception=step.failure,
-            context={},
-            start_time=time.time() - step.response_ms / 1000,
-        )
 
     def _on_spawning_complete(self, **_: Any) -> None:
         self._ramped_up.set()
@@ -222,9 +231,7 @@ class Plugin:
             self._watcher.kill()
 
     def _on_quitting(self, **_: Any) -> None:
-        if self._prepared is not None:
-            self._prepared.discard()
-            self._prepared = None
+        self._discard_prepared()
         session = self._session
         if self._quitting:
             Flag().wait()  # a second SIGTERM quits once more: the first one ends the process
@@ -233,6 +240,20 @@ class Plugin:
             session.finish(Ending.INTERRUPTED)  # on SIGTERM, Locust quits before it stops the test
             session.finished.wait()
             self._set_exit_code(session)
+
+    def _discard_prepared(self) -> bool:
+        """Take a run back that was prepared and never began; whether there was one."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            prepared.discard()
+        return prepared is not None
+
+    def _quit(self) -> None:
+        """End the process the way Locust itself does at the end of a run."""
+        if self._environment.runner is not None:
+            self._environment.runner.quit()
+        if self._web_ui is not None:
+            self._web_ui.stop()
 
     def _set_exit_code(self, session: Session) -> None:
         """The worst of all runs of this process; Locust's own option says what failures give."""
@@ -244,40 +265,6 @@ class Plugin:
             code = self._options.exit_code_on_error
         self._environment.process_exit_code = code
 
-    def _on_signal(self, name: str) -> None:
-        session = self._session
-        if not self._started:
-            _throw_into_main(KeyboardInterrupt())
-        elif session is None or session.finished.is_set():
-            if name == "Ctrl-C":
-                self._quit()
-            # SIGTERM is Locust's: it quits by itself
-        elif not session.closing:
-            _log.info("%s: the run ends, its sandboxes are removed", name)
-            session.interrupt()
-            if name == "Ctrl-C":
-                session.finished.wait()
-                self._quit()
-        elif not self._warned:
-            self._warned = True
-            session.interrupt()
-            _log.warning("%s: still finishing; once more ends it now and leaves %s", name, session.outlook())
-        else:
-            _log.error("ended by force, with %s", session.outlook())
-            _throw_into_main(SystemExit(int(ExitCode.LEFT_BEHIND)))
-
-    def _quit(self) -> None:
-        """End the process the way Locust itself does at the end of a run."""
-        if self._environment.runner is not None:
-            self._environment.runner.quit()
-        if self._web_ui is not None:
-            self._web_ui.stop()
-
 
 def _natural_ending(session: Session) -> Ending:
     return Ending.COMPLETED if session.plan.finished.is_set() else Ending.STOPPED
-
-
-def _throw_into_main(error: BaseException) -> None:
-    """Raise in the main greenlet, where Locust waits for the end."""
-    gevent.get_hub().handle_system_error(type(error), error)

@@ -18,10 +18,14 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(EventKind, 0)
+        self._lost_unsent = 0
 
     def add(self, event: Event) -> None:
         """Take in an event."""
-        self.counts[EventKind(event["event"])] += 1
+        kind = EventKind(event["event"])
+        self.counts[kind] += 1
+        if kind is EventKind.LOST and not event["submitted"]:
+            self._lost_unsent += 1
 
     @property
     def failed(self) -> int:
@@ -32,7 +36,8 @@ class Tally:
     @property
     def in_flight(self) -> int:
         """Sandboxes asked for that have no result yet."""
-        return self.counts[EventKind.CREATE_SUBMITTED] - sum(self.counts[kind] for kind in TASK_ENDS)
+        asked = self.counts[EventKind.CREATE_SUBMITTED] + self._lost_unsent
+        return asked - sum(self.counts[kind] for kind in TASK_ENDS)
 
     def line(self, planned: int | None) -> str:
         """The progress line."""
@@ -42,6 +47,8 @@ class Tally:
             f"created {counts[EventKind.CREATE_OK]}{of}, ready {counts[EventKind.READY]}, "
             f"failed {self.failed}, in flight {self.in_flight}"
         )
+        if counts[EventKind.LOST]:
+            line += f", lost {counts[EventKind.LOST]}"
         if counts[EventKind.DELETE_OK]:
             line += f", deleted {counts[EventKind.DELETE_OK]}"
         if counts[EventKind.POLL_ERR]:

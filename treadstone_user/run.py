@@ -35,6 +35,8 @@ class RunFolder:
         self.label = run_label(self.run_id)
         self.events_path = path / "events.jsonl"
         self.truth_path = path / "truth.jsonl"
+        self.spools = path / "spool"
+        """Where workers on this machine keep the events that are not in `events_path` yet."""
         self._run = dict(run or {})
 
     @classmethod

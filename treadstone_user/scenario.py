@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,11 @@ def load_scenario(path: Path) -> Scenario:
 def parse_scenario(text: str, *, source: str) -> Scenario:
     """Read a scenario's text; each problem of a `ScenarioError` begins with `source`."""
     return _scenario(parse(text), source=source)
+
+
+def restore_scenario(snapshot: Mapping[str, Any], *, source: str) -> Scenario:
+    """The scenario of which this is the `snapshot`. Raises `ScenarioError`, each problem after `source`."""
+    return _scenario(Document(dict(snapshot)), source=source)
 
 
 def find_scenario(name_or_path: str, *, folder: Path) -> Path:

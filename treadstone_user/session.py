@@ -11,32 +11,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event as Flag
-from gevent.pool import Group, Pool
+from gevent.pool import Pool
 
 from treadstone_user.cleanup import Cleanup
-from treadstone_user.clientwatch import ClientWatch
 from treadstone_user.eventlog import EventLog, read_events, utc_now
-from treadstone_user.exitcode import ExitCode, judge
+from treadstone_user.exitcode import ExitCode, judge, worst
 from treadstone_user.ledger import Ledger
-from treadstone_user.lifecycle import Lifecycle, Rules
-from treadstone_user.model import EventKind, Task
 from treadstone_user.plan import Plan
-from treadstone_user.poller import Poller
 from treadstone_user.progress import Progress, Tally
 from treadstone_user.report import removal, render_cleanup, render_summary
 from treadstone_user.run import RunFolder
 from treadstone_user.scenario import Scenario
-from treadstone_user.steps import Report, describe_failure, record_server_times
-from treadstone_user.summary import distribution, summarize
-from treadstone_user.transports.base import CallError, Transport
-from treadstone_user.transports.cli import CliTransport
-
-DRAIN_SEC = 75.0
-"""How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
+from treadstone_user.steps import Report, record_server_times
+from treadstone_user.summary import summarize
+from treadstone_user.transports.base import Transport
 
 
 class Ending(StrEnum):
@@ -47,7 +39,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     """Locust's run time was reached, or somebody stopped the test in the web UI."""
     FAILED = "failed"
-    """Its own events could not be written."""
+    """It could not go on: its own events could not be written, or no worker could take part."""
     INTERRUPTED = "interrupted"
     """Ctrl-C or SIGTERM, before all was over."""
 
@@ -78,13 +70,29 @@ class Orders:
         return kinds.pop() if len(kinds) == 1 else None
 
 
+class Hands(Protocol):
+    """Who makes a run's sandboxes: the load of this process, or a crew of workers."""
+
+    def close(self) -> None:
+        """Begin nothing more; returns at once."""
+        ...
+
+    def drain(self) -> dict[str, Any]:
+        """Wait until all that was begun has its end in the log; returns what the client saw of itself."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What run.json says of who made the load."""
+        ...
+
+
 class Session:
     """A run in progress.
 
+    log: the run's events, to which `hands` write.
+    ask_later: whether the server's times are asked for once the burst is over.
     report: gets each finished step, for Locust's request event.
     say: gets a line on what goes on; show: gets a table.
-    cli: the transport, where it is the CLI: then the server's times are asked for once the
-        burst is over, as each question costs a process.
     at_end: called once the clean-up is over, before the summary (stops a local server).
     """
 
@@ -95,10 +103,12 @@ class Session:
         orders: Orders,
         transport: Transport,
         plan: Plan,
+        log: EventLog,
+        hands: Hands,
+        ask_later: bool,
         report: Report,
         say: Callable[[str], None],
         show: Callable[[str], None],
-        cli: CliTransport | None,
         at_end: Callable[[], None],
     ) -> None:
         self.folder = folder
@@ -118,52 +128,17 @@ class Session:
         self._at_end = at_end
         self._started = time.monotonic()
         self._finishing: gevent.Greenlet[..., None] | None = None
-        self._lifecycles = Group()
-        self._ask_at_end = cli is not None and not orders.steady
+        self._ask_later = ask_later
         self._unseen: list[str] | None = None
-        self._failed_polls: set[str] = set()
-        self._log = EventLog(folder.events_path, worker="local", on_broken=self._on_broken_log)
+        self._failures: list[ExitCode] = []
+        self._log, self._hands = log, hands
         self._tally, self._ledger = Tally(), Ledger()
-        self._log.subscribe(self._tally.add)
-        self._log.subscribe(self._ledger.add)
+        log.on_broken = self._on_broken_log
+        log.subscribe(self._tally.add)
+        log.subscribe(self._ledger.add)
+        plan.finished.rawlink(lambda _: self.over.set())
         self._progress = Progress(self._tally, planned=orders.planned, say=say)
-        scenario = orders.scenario
-        self._poller = Poller(
-            transport, interval_sec=scenario.poll_interval_sec, on_failure=self._on_failed_poll
-        )
-        self._lifecycle = Lifecycle(
-            transport=transport,
-            poller=self._poller,
-            log=self._log,
-            rules=Rules(
-                label=folder.label,
-                ready_timeout_sec=scenario.ready_timeout_sec,
-                auto_stop_interval=scenario.auto_stop_interval,
-                auto_delete_interval=scenario.auto_delete_interval,
-                delete_after_ready=orders.steady,
-                ask_server_times=not self._ask_at_end,
-            ),
-            report=report,
-            closing=lambda: self.closing,
-        )
-        self._watch = ClientWatch(cli)
         self._progress.start()
-
-    def lead(self, task: Task) -> None:
-        """Lead one sandbox through its life and wait for its end.
-
-        It is led by a greenlet of the run's own: the caller may be killed at any time, and a
-        create in flight must end by itself all the same, or nobody would know its sandbox.
-        """
-        self._lifecycles.spawn(self._lead, task).get()
-
-    def _lead(self, task: Task) -> None:
-        try:
-            self._lifecycle.lead(task)
-        finally:
-            self.plan.resolved(task)
-            if self.plan.finished.is_set():
-                self.over.set()
 
     def finish(self, ending: Ending) -> None:
         """Begin the finish, if nobody has; returns at once."""
@@ -171,6 +146,7 @@ class Session:
             self.closing = True
             if self.ending is not Ending.FAILED:
                 self.ending = ending
+            self._hands.close()
             self._finishing = gevent.spawn(self._finish)
 
     def interrupt(self) -> None:
@@ -193,9 +169,9 @@ class Session:
     def _finish(self) -> None:
         cleanup: dict[str, Any] = {"ran": True, "verified": False, "problem": "it did not come to it"}
         try:
-            self._drain()
+            client = self._hands.drain()
+            self._progress.stop()
             self.drained.set()
-            client = self._watch.stop() | {"poll_period_ms": distribution(self._poller.periods_ms)}
             self._ask_server_times()
             cleanup = self._clean_up()
             self._at_end()
@@ -215,25 +191,22 @@ class Session:
 
     def _on_broken_log(self, error: OSError) -> None:
         """Without a ledger no sandbox may be made; those that there are get removed."""
-        self._say(
-            f"{self.folder.events_path} cannot be written ({error.strerror}): the run takes no new work"
-        )
-        self.ending = Ending.FAILED
-        self.closing = True
-        self.over.set()
+        reason = f"{self.folder.events_path} cannot be written ({error.strerror}): the run takes no new work"
+        self.fail(reason, ExitCode.INCOMPLETE)
 
-    def _drain(self) -> None:
-        """No new work; calls in flight end by themselves; waits are over."""
-        self.plan.close()
-        self._poller.interrupt()
-        self._lifecycles.join(timeout=DRAIN_SEC)
-        self._lifecycles.kill()
-        self._poller.stop()
-        self._progress.stop()
+    def fail(self, reason: str, code: ExitCode) -> None:
+        """End the run, as it cannot go on; `code` is the least that it ends with."""
+        if self.over.is_set():
+            return
+        self._say(reason)
+        self._failures.append(code)
+        self.ending = Ending.FAILED
+        self._hands.close()
+        self.over.set()
 
     def _ask_server_times(self) -> None:
         """Ask for the server's times of all that got ready, before they are deleted."""
-        if not self._ask_at_end or self._interrupted() or not self._ledger.ready:
+        if not self._ask_later or self._interrupted() or not self._ledger.ready:
             return
         self._say(f"asking the server for its own times of {len(self._ledger.ready)} sandboxes")
         asked = Pool(self._orders.scenario.concurrency)
@@ -269,6 +242,7 @@ class Session:
     def _conclude(self, client: dict[str, Any], cleanup: dict[str, Any]) -> None:
         folder = self.folder
         folder.write_run(
+            **self._hands.describe(),
             finished_at=utc_now(),
             duration_sec=round(time.monotonic() - self._started, 3),
             ending=str(self.ending),
@@ -277,13 +251,7 @@ class Session:
         )
         summary = summarize(read_events(folder.events_path), folder.run)
         folder.write_summary(summary)
-        self.exit_code = judge(summary)
+        self.exit_code = worst([judge(summary), *self._failures])
         self._show(render_summary(summary))
         self._show(render_cleanup(cleanup, label=folder.label, remedy=self._remedy()))
         self._show(f"run {folder.run_id} {self.ending}, results in {folder.path}")
-
-    def _on_failed_poll(self, error: CallError) -> None:
-        self._log.write(EventKind.POLL_ERR, **describe_failure(error))
-        if error.cause not in self._failed_polls:
-            self._failed_polls.add(error.cause)
-            self._say(f"a poll failed, and is tried again each interval: {error.cause}: {error}")

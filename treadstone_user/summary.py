@@ -134,6 +134,7 @@ def bucket(events: Sequence[Event], *, timeout_ms: float) -> dict[str, Any]:
         "failed_status": count[EventKind.FAILED_STATUS],
         "poll_timeout": count[EventKind.POLL_TIMEOUT],
         "interrupted": count[EventKind.INTERRUPTED],
+        "lost": count[EventKind.LOST],
         "deleted_ok": len(removed),
         "deleted_err": len(refused - removed),
         "create_success_rate": _rate(created, submitted),

@@ -44,15 +44,20 @@ def connect_cli(
     environment: Mapping[str, str],
     warm: bool | None = None,
     at_once: int = 5,
+    startup_sec: float | None = None,
     say: Callable[[str], None],
 ) -> CliTransport:
-    """A CLI transport with places for `at_once` calls; measures the CLI's start-up first."""
+    """A CLI transport with places for `at_once` calls.
+
+    startup_sec: what starting the CLI takes on this machine; None has it measured first.
+    """
     cores, environment = usable_cores(), _without_detour(environment, base_url)
     with nowhere() as refusing:
         launcher = warm_or_cold(binary.path, environment, wanted=warm, nowhere=refusing, say=say)
         try:
-            # In a run, a poll competes with as many creates as there are cores.
-            startup_sec = measure_startup(launcher, base_url=refusing, at_once=cores + 1)
+            if startup_sec is None:
+                # In a run, a poll competes with as many creates as there are cores.
+                startup_sec = measure_startup(launcher, base_url=refusing, at_once=cores + 1)
         except BaseException:
             launcher.close()
             raise
@@ -66,22 +71,29 @@ def connect_cli(
 
 
 def connect(
-    settings: Settings, *, base_url: str, environment: Mapping[str, str], say: Callable[[str], None]
+    *,
+    binary: Binary | None,
+    warm_cli: bool | None,
+    at_once: int,
+    base_url: str,
+    environment: Mapping[str, str],
+    startup_sec: float | None = None,
+    say: Callable[[str], None],
 ) -> Transport:
-    """The transport that the settings ask for."""
-    at_once = settings.scenario.concurrency
-    if settings.binary is None:
+    """A way to reach a server: by this CLI, or where that is None over HTTP."""
+    if binary is None:
         credential = find_credential(environment, base_url)
         proxies = sorted(name for name in environment if name.lower() in ("http_proxy", "https_proxy"))
         if proxies and not read_base_url(base_url, "the server").on_this_machine:
             say(f"--transport http goes straight to the server: {', '.join(proxies)} is not heard")
         return HttpTransport(base_url=base_url, credential=credential, at_once=at_once)
     return connect_cli(
-        settings.binary,
+        binary,
         base_url=base_url,
         environment=environment,
-        warm=settings.warm_cli,
+        warm=warm_cli,
         at_once=at_once,
+        startup_sec=startup_sec,
         say=say,
     )
 
@@ -110,7 +122,14 @@ def open_target(
             base_url = server.base_url
             environment = {**environment, "TREADSTONE_API_KEY": server.api_key}
             say(f"local server at {base_url}, its truth log is {truth}")
-        transport = connect(settings, base_url=base_url, environment=environment, say=say)
+        transport = connect(
+            binary=settings.binary,
+            warm_cli=settings.warm_cli,
+            at_once=settings.scenario.concurrency,
+            base_url=base_url,
+            environment=environment,
+            say=say,
+        )
         undo.callback(transport.close)
         check(transport, base_url=base_url, matrix=settings.scenario.matrix, say=say)
         undo.pop_all()

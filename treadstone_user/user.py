@@ -1,21 +1,51 @@
-"""The Locust users: thin, as all the work is the session's."""
+"""The Locust users: thin, as all the work is the load's."""
 
 from __future__ import annotations
 
+import time
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import gevent
 from locust import User, constant, task
 from locust.env import Environment
 
-from treadstone_user.session import Session
+from treadstone_user.steps import Report, Step
 
-_sessions: WeakKeyDictionary[Environment, Session | None] = WeakKeyDictionary()
+REQUEST_TYPE = "sandbox"
 
 
-def attach(environment: Environment, session: Session | None) -> None:
-    """Make a session the one that the environment's new users work for; None has them idle."""
-    _sessions[environment] = session
+def report_to(environment: Environment) -> Report:
+    """Have steps become requests of Locust's."""
+
+    def report(step: Step) -> None:
+        environment.events.request.fire(
+            request_type=REQUEST_TYPE,
+            name=step.name,
+            response_time=step.response_ms,
+            response_length=0,
+            exception=step.failure,
+            context={},
+            start_time=time.time() - step.response_ms / 1000,
+        )
+
+    return report
+
+
+class Employer(Protocol):
+    """Whom users work for."""
+
+    def work(self) -> None:
+        """Take a task and see it through; idle once there are no more."""
+        ...
+
+
+_employers: WeakKeyDictionary[Environment, Employer | None] = WeakKeyDictionary()
+
+
+def attach(environment: Environment, employer: Employer | None) -> None:
+    """Say whom the environment's new users work for; None has them idle."""
+    _employers[environment] = employer
 
 
 class SandboxUser(User):
@@ -31,14 +61,12 @@ class SandboxUser(User):
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
-        self._session = _sessions.get(environment)
+        self._employer = _employers.get(environment)
 
     @task
     def lifecycle(self) -> None:
         """Take a task and see it through."""
-        planned = self._session.plan.take() if self._session else None
-        if self._session is None or planned is None:
-            # A user that stopped would be replaced at the next step of the ramp-up.
+        if self._employer is None:
             gevent.sleep(3600)
         else:
-            self._session.lead(planned)
+            self._employer.work()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SERVER_MEASURED = "server_measured"
@@ -41,6 +41,42 @@ def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
         *_cpu(client),
     ]
     return {"status": CLIENT_SATURATED if reasons else SERVER_MEASURED, "reasons": reasons}
+
+
+def pool_clients(clients: Sequence[tuple[str, str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What all workers together saw of themselves: the worst of each figure, as the worst explains most.
+
+    clients: each worker's name, its machine, and its figures. CPU of one machine adds up. What each
+    one saw stands in `workers`.
+    """
+    if not clients:
+        return {}
+    figures = [client for _, _, client in clients]
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    for _, machine, client in clients:
+        machines.setdefault(machine, []).append(client)
+    pooled: dict[str, Any] = {name: _worst([client.get(name) for client in figures]) for name in figures[0]}
+    busiest = (sum(one["cpu_of_all_cores"] for one in group) for group in machines.values())
+    return pooled | {
+        "cores": sum(group[0]["cores"] for group in machines.values()),
+        "cpu_sec": round(sum(client["cpu_sec"] for client in figures), 2),
+        "cpu_cli_sec": round(sum(client["cpu_cli_sec"] for client in figures), 2),
+        "cpu_of_all_cores": round(max(busiest), 3),
+        "workers": {name: client for name, _, client in clients},
+    }
+
+
+def _worst(values: Sequence[Any]) -> Any:
+    """The largest of some figures; of distributions, the largest of each of their figures."""
+    known = [value for value in values if value is not None]
+    if not known or not isinstance(known[0], Mapping):
+        return max(known, default=None)
+    return {
+        name: sorted({word for value in known for word in value[name]})
+        if name == "unsupported"
+        else _worst([value[name] for value in known])
+        for name in known[0]
+    }
 
 
 def startup_share(overall: Mapping[str, Any], client: Mapping[str, Any]) -> float | None:

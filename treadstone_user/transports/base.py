@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from treadstone_user.model import Sandbox, SandboxPage, Template, Variant
+from treadstone_user.transports.places import Places
 
 MAX_PAGE = 1000
 """The most sandboxes that the API gives in one page."""
@@ -243,9 +244,12 @@ class Transport(Protocol):
 
     A create is never repeated by a transport: its answer may be lost while the sandbox is
     made. Everything may be called from many greenlets at once.
+
+    places: bounds the calls in flight.
     """
 
     name: str
+    places: Places
 
     def close(self) -> None:
         """Let go of connections and processes. Nothing may be called afterwards."""

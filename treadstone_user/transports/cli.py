@@ -98,7 +98,7 @@ class CliTransport:
         self._launcher = launcher
         self._counts_on_warmth = launcher.warm
         self._first = ["--json", "--base-url", base_url]
-        self._places = places
+        self.places = places
         self._timeout_sec = timeout_sec
 
     @property
@@ -109,12 +109,12 @@ class CliTransport:
     @property
     def startup_sec(self) -> float:
         """How long a call counts as starting up, in seconds."""
-        return self._places.startup_sec
+        return self.places.startup_sec
 
     @property
     def start_blocked_sec(self) -> float:
         """For how long calls waited for nothing but a place to start."""
-        return self._places.start_blocked_sec
+        return self.places.start_blocked_sec
 
     def cpu_sec(self) -> float:
         """CPU seconds of all calls that have ended; only a difference has a meaning."""
@@ -167,7 +167,7 @@ class CliTransport:
         urgent: bool = False,
         before_send: BeforeSend = _send_at_once,
     ) -> Reply[T]:
-        with self._places.hold(urgent=urgent) as queued:
+        with self.places.hold(urgent=urgent) as queued:
             before_send(queued)
             started = time.monotonic()
             try:
@@ -185,7 +185,7 @@ class CliTransport:
         """Calls that start the CLI anew, unforeseen, count as starting for as long as the first one took."""
         if self._counts_on_warmth and not self._launcher.warm:
             self._counts_on_warmth = False
-            self._places.startup_sec = max(self._places.startup_sec, timing.ended - timing.started)
+            self.places.startup_sec = max(self.places.startup_sec, timing.ended - timing.started)
 
 
 def _json[T](read: Callable[[Any], T]) -> Callable[[Finished], T]:

@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import gevent
-from gevent.lock import BoundedSemaphore
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
 
@@ -35,6 +34,7 @@ from treadstone_user.transports.base import (
     redact,
 )
 from treadstone_user.transports.credentials import Credential
+from treadstone_user.transports.places import Places
 
 CALL_TIMEOUT_SEC = 65.0
 """A call's limit in all; the CLI's own is 30 s between two bytes."""
@@ -108,7 +108,7 @@ class HttpTransport:
         self._prefix = parts.path.rstrip("/")
         self._has_credential = credential is not None
         self._timeout_sec = timeout_sec
-        self._places = BoundedSemaphore(at_once)
+        self.places = Places(in_flight=at_once, starting=at_once)
         self._client = HTTPClient.from_url(
             f"{parts.scheme}://{parts.netloc}",
             concurrency=at_once + 1,
@@ -173,9 +173,7 @@ class HttpTransport:
         before_send: BeforeSend | None = None,
     ) -> Reply[T]:
         """Wait for a place, and make the call in it."""
-        asked = time.monotonic()
-        with self._places:
-            queued = time.monotonic() - asked
+        with self.places.hold() as queued:
             if before_send is not None:
                 before_send(queued)
             return self._timed(queued, send, read)

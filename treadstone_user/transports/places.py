@@ -1,4 +1,4 @@
-"""Places for CLI processes: how many may run, and how many may be starting up.
+"""Places for calls: how many may run, and how many CLI processes may be starting up.
 
 A CLI call costs the client a third of a second of CPU before it sends a byte. More
 start-ups at once than there are cores only stretch each other, and the stretch would be
@@ -50,6 +50,18 @@ class Places:
         since = self._blocked_since
         return self._blocked_sec + (time.monotonic() - since if since is not None else 0.0)
 
+    @property
+    def in_flight(self) -> int:
+        """How many calls run now."""
+        return self._in_flight
+
+    def resize(self, *, in_flight: int, starting: int | None = None) -> None:
+        """Set anew how many calls may run, and may start up, at once; running ones go on."""
+        self._limit = in_flight
+        if starting is not None:
+            self._start_limit = starting
+        self._grant()
+
     @contextmanager
     def hold(self, *, urgent: bool = False) -> Iterator[float]:
         """Wait for a place and keep it; yields the seconds spent waiting."""
@@ -70,11 +82,12 @@ class Places:
             if ticket.withdrawn:
                 continue
             self._in_flight += 1
-            self._starting += 1
-            ticket.starting = True
             ticket.granted.set()
-            gevent.get_hub().loop.update_now()  # a timer counts from there, which is past on a busy client
-            gevent.spawn_later(self.startup_sec, self._started, ticket)
+            if self.startup_sec > 0:
+                self._starting += 1
+                ticket.starting = True
+                gevent.get_hub().loop.update_now()  # a timer counts from there, and it may be past
+                gevent.spawn_later(self.startup_sec, self._started, ticket)
         self._note_blocked(bool(self._waiting) and self._in_flight < self._limit)
 
     def _note_blocked(self, blocked: bool) -> None:
@@ -95,5 +108,7 @@ class Places:
             ticket.withdrawn = True  # its caller was killed while it waited
             return
         self._in_flight -= 1
-        self._started(ticket)
-        self._grant()
+        if ticket.starting:
+            self._started(ticket)
+        else:
+            self._grant()

@@ -1,0 +1,247 @@
+"""A worker's part in one run: tasks and a share from the master, events and its state back.
+
+Knows nothing of Locust: `send` takes a message to the master, `receive` is given the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event as Flag
+
+from treadstone_user.clientwatch import usable_cores
+from treadstone_user.load import Load, LoadRules
+from treadstone_user.messages import Answer, Report
+from treadstone_user.model import Event, EventKind, Task
+from treadstone_user.plan import Plan
+from treadstone_user.spool import Spool
+from treadstone_user.steps import Report as ReportStep
+from treadstone_user.transports.base import Transport
+from treadstone_user.transports.cli import CliTransport
+
+_BATCH = 500
+_REPORT_SEC = 2.0
+"""A report is sent so often at least, though there is nothing new: the last answer may be lost."""
+_SHRINK_SEC = 0.05
+
+
+class DealtPlan(Plan):
+    """The tasks that the master has dealt to this worker.
+
+    on_change: called when the master should hear something.
+    """
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        super().__init__(at_once=0)
+        self.done: list[int] = []
+        self.returned: list[int] = []
+        self._dealt: deque[Task] = deque()
+        self._not_begun: set[int] = set()
+        self._takers = 0
+        self._on_change = on_change
+
+    def take(self, *, wait: bool = True) -> Task | None:
+        """The next task; waits while there is none to give, None once the plan is closed."""
+        self._takers += 1
+        self._on_change()
+        try:
+            return super().take(wait=wait)
+        finally:
+            self._takers -= 1
+
+    def give(self, task: Task) -> None:
+        """Add a task from the master."""
+        self._not_begun.add(task.number)
+        self._dealt.append(task)
+        self._release()
+
+    def put_back(self, task: Task) -> None:
+        """Give a task back to the master."""
+        self._not_begun.discard(task.number)
+        self.returned.append(task.number)
+        self._on_change()
+
+    def resolved(self, task: Task) -> None:
+        """Take note that a task is over."""
+        self._not_begun.discard(task.number)
+        self.done.append(task.number)
+        self._on_change()
+
+    def add(self, event: Event) -> None:
+        """Take in an event: a task whose create was sent makes room for the next one."""
+        if event["event"] == EventKind.CREATE_SUBMITTED:
+            self._not_begun.discard(event["task"])
+
+    def close(self) -> None:
+        """Give out no more tasks; those not begun go back to the master."""
+        super().close()
+        while self._dealt:
+            self.put_back(self._dealt.popleft())
+
+    def wanted(self, share: int) -> int:
+        """How many more tasks could begin soon: as many as users wait for, and places come free."""
+        if self._closed:
+            return 0
+        return max(0, min(self._takers - len(self._dealt), share - len(self._not_begun)))
+
+    def _next(self) -> Task:
+        return self._dealt.popleft()
+
+
+class Engagement:
+    """A worker's part in one run, from its first task until everything is delivered.
+
+    transport: has passed preflight; it is closed at the end.
+    spool: opens the worker's spool, given what to do when it cannot be written.
+    on_drained: called once nothing goes on any more, before the master is told.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        rules: LoadRules,
+        transport: Transport,
+        spool: Callable[[Callable[[OSError], None]], Spool],
+        report: ReportStep,
+        send: Callable[[Report], None],
+        on_drained: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.run_id = run_id
+        self.over = Flag()
+        """Set once the master has everything."""
+        self._matrix = rules.scenario.matrix
+        self._transport = transport
+        self._send = send
+        self._on_drained = on_drained
+        self._changed, self._answered = Flag(), Flag()
+        self._got = self._share = self._number = self._heard = 0
+        self._client: dict[str, Any] | None = None
+        self._problem: str | None = None
+        self._draining: gevent.Greenlet[..., None] | None = None
+        transport.places.resize(in_flight=0)
+        self._spool = spool(self._on_broken)
+        self._plan = DealtPlan(self._changed.set)
+        self._spool.log.subscribe(self._plan.add)
+        self._spool.log.subscribe(lambda _: self._changed.set())
+        self.load = Load(
+            transport=transport,
+            cli=transport if isinstance(transport, CliTransport) else None,
+            plan=self._plan,
+            rules=rules,
+            log=self._spool.log,
+            report=report,
+            say=say,
+        )
+        self._changed.set()
+        self._speaker = gevent.spawn(self._speak)
+
+    def receive(self, answer: Answer) -> None:
+        """Take in the master's state."""
+        self._spool.acknowledge(answer.acknowledged)
+        for index, (number, row) in enumerate(answer.tasks, start=answer.first):
+            if index == self._got:  # the others came before
+                self._got += 1
+                self._plan.give(Task(number, self._matrix[row]))
+                self._changed.set()
+        if self._draining is not None:
+            self._plan.close()  # what came too late goes back
+        if answer.share != self._share:
+            self._share = answer.share
+            self._changed.set()
+        starting = max(1, usable_cores() // max(1, answer.neighbours))
+        self._transport.places.resize(in_flight=answer.share, starting=starting)
+        if answer.drain:
+            self.drain()
+        self._heard = max(self._heard, answer.heard)
+        self._answered.set()
+
+    def drain(self) -> None:
+        """Begin nothing more and end what goes on; returns at once. `over` is set when all is delivered."""
+        if self._draining is None:
+            self.load.close()
+            self._draining = gevent.spawn(self._drain)
+
+    def _drain(self) -> None:
+        client = self.load.drain()
+        self._on_drained()
+        self._client = client
+        self._changed.set()
+
+    def wait(self, *, within_sec: float) -> bool:
+        """Wait for the drain, and then so long for the delivery; whether the master has everything."""
+        if self._draining is not None:
+            self._draining.join()
+        return bool(self.over.wait(timeout=within_sec))
+
+    def abandon(self) -> Path | None:
+        """End without the master; returns the file with the events that it has not got."""
+        self._speaker.kill()
+        self._close()
+        return None if self._spool.delivered else self._spool.path
+
+    def _close(self) -> None:
+        self._spool.close()
+        self._transport.close()
+
+    def _on_broken(self, error: OSError) -> None:
+        """Without a ledger no sandbox may be made; the events go to the master all the same."""
+        self._problem = f"{self._spool.path} cannot be written ({error.strerror})"
+        self.drain()
+
+    @property
+    def _holds(self) -> int:
+        in_flight = self._transport.places.in_flight
+        return in_flight if self._draining is not None else max(in_flight, self._share)
+
+    def _speak(self) -> None:
+        """Tell the master whatever is new, one report after the other, until it knows everything."""
+        while True:
+            held = self._holds
+            self._changed.wait(timeout=_SHRINK_SEC if held > self._share else _REPORT_SEC)
+            self._changed.clear()
+            report = self._report()
+            self._send(report)
+            if not self._is_heard(report.number):
+                self._changed.set()
+                continue
+            del self._plan.done[: len(report.done)], self._plan.returned[: len(report.put_back)]
+            if report.client is not None and self._spool.delivered:
+                break
+            if not self._spool.delivered:
+                self._changed.set()
+        self._close()
+        self.over.set()
+
+    def _report(self) -> Report:
+        self._number += 1
+        events = self._spool.pending(_BATCH)
+        everything = len(events) < _BATCH
+        return Report(
+            run_id=self.run_id,
+            number=self._number,
+            events=[json.dumps(event) for event in events],
+            done=list(self._plan.done),
+            put_back=list(self._plan.returned),
+            got=self._got,
+            want=self._plan.wanted(self._share),
+            holds=self._holds,
+            client=self._client if everything else None,
+            problem=self._problem,
+        )
+
+    def _is_heard(self, number: int) -> bool:
+        """Wait for the answer to a report; False where none comes."""
+        end = time.monotonic() + _REPORT_SEC
+        while self._heard < number:
+            self._answered.clear()
+            if not self._answered.wait(timeout=max(0.0, end - time.monotonic())):
+                return False
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -93,6 +94,9 @@ class Run:
         home = folder / "home"
         home.mkdir(parents=True, exist_ok=True)
         command = [str(LOCUST), "-f", str(ROOT / "locustfile.py"), "--results-dir", str(self.results)]
+        if "--processes" in arguments:  # or workers that an earlier run left would join this one
+            port = str(free_port())
+            command += ["--master-bind-port", port, "--master-port", port]
         limit = [] if most_kib is None else ["sh", "-c", f'ulimit -f {most_kib * 2}; exec "$@"', "sh"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
@@ -178,3 +182,11 @@ def scenario_file(folder: Path, matrix: Sequence[Mapping[str, Any]] | int, **mor
     path = folder / "scenario.yaml"
     path.write_text(json.dumps(content))  # JSON is YAML
     return str(path)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

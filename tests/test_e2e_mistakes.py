@@ -103,7 +103,6 @@ CASES = [
     (["--local", "--treadstone-config", "/nowhere/c.yaml"],    ["/nowhere/c.yaml"]),
     (["--local", "--results-dir", "/dev/null/x"],              ["/dev/null/x"]),
     (["--local", "--template", "aio-sandbox-huge"],            ["aio-sandbox-huge is not offered"]),
-    (["--local", "--processes", "2"],                          ["one process only"]),
 ]
 # fmt: on
 

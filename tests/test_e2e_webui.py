@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
 import requests as http
 
-from tests.runs import Run, scenario_file
+from tests.runs import Run, free_port, scenario_file
 from tests.servers import API_KEY, LocalServer
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class WebUi:

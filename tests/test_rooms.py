@@ -19,8 +19,8 @@ PACKAGE = "treadstone_user"
 
 ROWS: dict[str, set[str]] = {
     # Top to bottom: a module imports from rows below its own, and from its own without a cycle.
-    "face": {"plugin", "workerplugin", "signals", "begin", "options", "__main__"},
-    "locust": {"user", "relay"},
+    "face": {"plugin", "workerplugin", "forks", "signals", "begin", "options", "__main__"},
+    "locust": {"user", "relay", "balance"},
     "run": {
         "session",
         "target",

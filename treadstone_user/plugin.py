@@ -17,9 +17,11 @@ from locust.env import Environment
 from locust.event import Events
 from locust.runners import STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
+from treadstone_user.balance import Balance
 from treadstone_user.begin import Prepared, open_session, prepare
 from treadstone_user.crew import Crew
 from treadstone_user.exitcode import ExitCode, worst
+from treadstone_user.forks import end_with_this_process
 from treadstone_user.load import Load
 from treadstone_user.localserver import KEY_VARIABLE, new_key
 from treadstone_user.messages import Message
@@ -39,8 +41,9 @@ _log = logging.getLogger("treadstone")
 
 def register(events: Events) -> None:
     """Install the plugin. Call it once, when the locustfile is imported."""
-    # Before --processes forks: the processes of one run know one key of its local server.
+    # Before --processes forks: its processes know one key of their local server, and end together.
     os.environ.setdefault(KEY_VARIABLE, new_key())
+    end_with_this_process()
     events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(_on_init)
 
@@ -56,10 +59,18 @@ def _on_init(environment: Environment, web_ui: Any = None, **_: Any) -> None:
         else:
             Plugin(environment, web_ui).start()
     except TreadstoneError as error:
+        _dismiss_workers(environment)
         _refuse(str(error))
     except KeyboardInterrupt:
+        _dismiss_workers(environment)
         sys.stderr.write("interrupted before anything was created\n")
         raise SystemExit(ExitCode.INCOMPLETE) from None
+
+
+def _dismiss_workers(environment: Environment) -> None:
+    """Have workers that are there already end: without this master they would wait for ever."""
+    if isinstance(environment.runner, MasterRunner):
+        environment.runner.quit()
 
 
 def _refuse(message: str) -> NoReturn:
@@ -199,7 +210,15 @@ class Plugin:
     def _watch(self, session: Session | None) -> None:
         """End the test once every task is resolved and the ramp-up is over, or if there is no run."""
         if session is not None:
-            session.over.wait()
+            runner = self._environment.runner
+            balance = None
+            if isinstance(runner, MasterRunner):
+                balance = Balance(runner, wanted=lambda: not session.closing)
+            try:
+                session.over.wait()
+            finally:
+                if balance is not None:
+                    balance.stop()
         self._ramped_up.wait()
         # From a greenlet of its own: the runner kills those that it knows.
         gevent.spawn(self._end_test)

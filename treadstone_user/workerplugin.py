@@ -12,6 +12,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from treadstone_user.exitcode import ExitCode
+from treadstone_user.forks import on_orphaned
 from treadstone_user.options import read_means
 from treadstone_user.relay import WorkerRelay
 from treadstone_user.user import attach, report_to
@@ -39,6 +40,8 @@ class WorkerPlugin:
             say=_log.info,
         )
         gevent.signal_handler(signal.SIGINT, self._on_interrupt)
+        if options.processes:
+            on_orphaned(self._on_interrupt)
         environment.events.test_start.add_listener(self._on_test_start)
         # It fires in reverse: registered here, it comes before the runner's own.
         environment.events.quitting.add_listener(self._on_quitting)

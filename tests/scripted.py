@@ -104,8 +104,9 @@ class Scripted:
 
     def create(self, spec: CreateSpec, *, before_send: BeforeSend) -> Reply[Sandbox]:
         """Create."""
-        before_send(self.queued)
-        return self._call("create", spec, lambda: self.on_create(spec))
+        with self.places.hold():
+            before_send(self.queued)
+            return self._call("create", spec, lambda: self.on_create(spec))
 
     def get(self, sandbox_id: str) -> Reply[Sandbox]:
         """Get."""

@@ -261,3 +261,31 @@ def test_ctrl_c_while_the_master_waits_for_workers(tmp_path: Path) -> None:
         assert worker.wait(timeout=20) == 0, worker.output
     assert crew.master.all == []
     assert "Traceback" not in crew.master.output + worker.output
+
+
+def test_ten_runs_in_one_web_ui_do_not_mix(tmp_path: Path) -> None:
+    """Each has its own folder, label and sandboxes, though one starts while the last clean-up goes on."""
+    port = free_port()
+    page = WebUi(port)
+    scenario = scenario_file(tmp_path, 4, poll_interval_sec=0.2)
+    arguments = ["--web-host", "127.0.0.1", "--web-port", str(port), "--processes", "2", "--transport", "http"]
+    profile = ["--local", "--local-profile", "ready=fixed(0.1) gone=fixed(0.4)"]
+    with Run(tmp_path, *arguments, "--scenario", scenario, *profile) as run:
+        run.until(lambda _: page.is_up())
+        run.until_said("2 workers connected")
+        for number in range(1, 11):
+            page.start(4)
+            if number == 5:  # the next one is started while this one is cleaned up
+                run.until_event("delete_ok", 4 * 4 + 1)
+                continue
+            run.until(lambda run, n=number: run.output.count("results in") == n)  # type: ignore[misc]
+            page.until_state("stopped")
+        run.send(signal.SIGINT)
+        assert run.wait() == 0, run.output
+    assert len(run.all) == 10
+    for result in run.all:
+        assert_balanced(result)
+        assert [result.overall[key] for key in ("submitted", "ready", "deleted_ok")] == [4, 4, 4]
+        assert result.summary["ending"] == "completed"
+        assert {line["labels"]["loadtest"] for line in result.truth} == {f"run-{result.path.name}"}
+    assert "Traceback" not in run.output

@@ -18,7 +18,7 @@ from treadstone_user import __version__
 from treadstone_user.eventlog import EventLog, describe_task, read_events
 from treadstone_user.load import DRAIN_SEC
 from treadstone_user.member import Member, State
-from treadstone_user.messages import Answer, Assignment, Join, Message, Ready, Report
+from treadstone_user.messages import Answer, Assignment, Join, Message, Refusal, Report
 from treadstone_user.model import TASK_ENDS, Event, EventKind
 from treadstone_user.plan import Plan
 from treadstone_user.shares import deal
@@ -81,8 +81,8 @@ class Crew:
         member = self._members.get(node)
         if member is None or member.state is State.LOST:
             return  # of another run, or its tasks are told lost already
-        if isinstance(message, Ready):
-            self._on_ready(member, message)
+        if isinstance(message, Refusal):
+            self._refuse(member, message.problem)
         elif isinstance(message, Report):
             self._on_report(member, message)
 
@@ -96,14 +96,11 @@ class Crew:
         elif known.state is not State.LOST:
             self._send(node, self._assignment(known.name))
 
-    def _on_ready(self, member: Member, ready: Ready) -> None:
-        member.clock_error_ms = ready.clock_error_ms
-        if ready.problem is not None:
-            self._refuse(member, ready.problem)
-        elif member.state is State.PREPARING and self._closing:
-            member.state = State.DRAINED  # it came too late, and has nothing to tell
-        elif member.state is State.PREPARING:
-            member.state = State.WORKING
+    def _take_in(self, member: Member, clock_error_ms: float) -> None:
+        """A worker is ready for tasks."""
+        member.clock_error_ms = clock_error_ms
+        member.state = State.DRAINED if self._closing else State.WORKING  # too late, it has nothing to tell
+        if not self._closing:
             self._say(f"{member.title} takes part")
             self._share_out()
 
@@ -116,6 +113,8 @@ class Crew:
             self._on_useless()
 
     def _on_report(self, member: Member, report: Report) -> None:
+        if member.state is State.PREPARING:
+            self._take_in(member, report.clock_error_ms)
         if member.state not in (State.WORKING, State.DRAINED):
             return
         for line in report.events if not self._over else ():

@@ -106,6 +106,7 @@ class Engagement:
         self,
         *,
         run_id: str,
+        clock_error_ms: float,
         rules: LoadRules,
         transport: Transport,
         spool: Callable[[Callable[[OSError], None]], Spool],
@@ -117,6 +118,7 @@ class Engagement:
         self.run_id = run_id
         self.over = Flag()
         """Set once the master has everything."""
+        self._clock_error_ms = clock_error_ms
         self._matrix = rules.scenario.matrix
         self._transport = transport
         self._send = send
@@ -233,6 +235,7 @@ class Engagement:
             got=self._got,
             want=self._plan.wanted(self._share),
             holds=self._holds,
+            clock_error_ms=self._clock_error_ms,
             client=self._client if everything else None,
             problem=self._problem,
         )

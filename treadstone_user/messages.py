@@ -47,16 +47,11 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A worker can take tasks, or says why not.
-
-    problem: None, or what it lacks.
-    clock_error_ms: how far its `t_ms` may be off the master's: half a round trip.
-    """
+class Refusal:
+    """A worker takes no part in a run, and says what it lacks."""
 
     run_id: str
-    problem: str | None
-    clock_error_ms: float
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +64,7 @@ class Report:
     done, put_back: numbers of tasks that are over, and that were taken and never begun.
     got: how many tasks have arrived so far. want: how many more it could begin now.
     holds: the most calls that it may have in flight at this moment.
+    clock_error_ms: how far its `t_ms` may be off the master's: half a round trip.
     client: what it saw of itself, once it is drained and everything is said; None before.
     problem: why it can make no more sandboxes; None where all is well.
     """
@@ -81,6 +77,7 @@ class Report:
     got: int
     want: int
     holds: int
+    clock_error_ms: float
     client: Mapping[str, Any] | None
     problem: str | None
 
@@ -106,9 +103,9 @@ class Answer:
     drain: bool
 
 
-Message = Join | Assignment | Ready | Report | Answer
+Message = Join | Assignment | Refusal | Report | Answer
 
-_KINDS = {kind.__name__: kind for kind in (Join, Assignment, Ready, Report, Answer)}
+_KINDS = {kind.__name__: kind for kind in (Join, Assignment, Refusal, Report, Answer)}
 
 
 def to_values(message: Message) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from treadstone_user.binary import Binary
 from treadstone_user.engagement import Engagement
 from treadstone_user.load import LoadRules
 from treadstone_user.localserver import KEY_VARIABLE
-from treadstone_user.messages import Answer, Assignment, Join, Message, Ready
+from treadstone_user.messages import Answer, Assignment, Join, Message, Refusal
 from treadstone_user.model import run_label
 from treadstone_user.preflight import check
 from treadstone_user.scenario import Scenario, restore_scenario
@@ -42,6 +42,7 @@ from treadstone_user.transports.cli import CliTransport
 _log = logging.getLogger("treadstone")
 
 _ASK_AGAIN_SEC = 2.0
+_REFUSALS = 3  # messages may get lost, and this one is not answered
 _LOCAL_KEY = (
     f"the master's local server wants a key that both know: set {KEY_VARIABLE} to the same value "
     "for the master and its workers, such as sk-local"
@@ -146,15 +147,15 @@ class Worker:
             return
         began = time.monotonic() - (assignment.t_ms + error_ms) / 1000
         try:
-            engagement = self._engage(assignment, began)
+            self._engagement = self._engage(assignment, began, error_ms)
         except TreadstoneError as error:
-            problem = _first_line(error)
+            problem = _one_line(error)
             self._say(f"this worker takes no tasks: {problem}")
-            self._send(Ready(assignment.run_id, problem, error_ms))
-            return
-        self._engagement = engagement
-        self._engaged.set()
-        self._send(Ready(assignment.run_id, None, error_ms))
+            for _ in range(_REFUSALS):
+                self._send(Refusal(assignment.run_id, problem))
+                gevent.sleep(_ASK_AGAIN_SEC)
+        else:
+            self._engaged.set()
 
     def _ask(self) -> tuple[Assignment, float]:
         """The master's assignment, and half the round trip that it took, in ms.
@@ -169,7 +170,7 @@ class Worker:
             if assignment is not None:
                 return assignment, round((time.monotonic() - asked) * 500, 3)
 
-    def _engage(self, assignment: Assignment, began: float) -> Engagement:
+    def _engage(self, assignment: Assignment, began: float, error_ms: float) -> Engagement:
         rules = LoadRules(
             scenario=restore_scenario(assignment.scenario, source="the master's scenario"),
             label=run_label(assignment.run_id),
@@ -181,6 +182,7 @@ class Worker:
         try:
             return Engagement(
                 run_id=assignment.run_id,
+                clock_error_ms=error_ms,
                 rules=rules,
                 transport=transport,
                 spool=lambda on_broken: Spool(
@@ -230,5 +232,5 @@ class Worker:
         return transport
 
 
-def _first_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())

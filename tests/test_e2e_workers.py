@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.runs import Result, Run, finished, free_port, scenario_file
+from tests.runs import Result, Run, finished, free_port, json_lines, scenario_file
 from tests.servers import API_KEY, LocalServer
 from tests.test_e2e_webui import WebUi
 from treadstone_user.summary import summarize
@@ -263,12 +264,44 @@ def test_ctrl_c_while_the_master_waits_for_workers(tmp_path: Path) -> None:
     assert "Traceback" not in crew.master.output + worker.output
 
 
+def test_workers_end_with_a_master_that_is_killed(tmp_path: Path) -> None:
+    """They create nothing more, tell where the events are that nobody has, and end by themselves."""
+    scenario = scenario_file(tmp_path, 200, concurrency=4)
+    with LocalServer(profile="ready=fixed(1) latency=fixed(0.3)", truth=tmp_path / "truth.jsonl") as server:
+        arguments = ["--headless", "--processes", "2", "--scenario", scenario, "--transport", "http"]
+        arguments += ["--base-url", server.base_url]
+        with Run(tmp_path, *arguments, environment={"TREADSTONE_API_KEY": API_KEY}) as run:
+            run.until_event("create_ok", 4)
+            workers = psutil.Process(run.process.pid).children()
+            assert len(workers) == 2
+            run.send(signal.SIGKILL)
+            run.wait()
+            _, alive = psutil.wait_procs(workers, timeout=30)
+            assert not alive
+    known = run.count("create_ok")
+    spools = [json_lines(path) for path in run.results.glob("*/spool/*.jsonl")]
+    undelivered = sum(event["event"] == "create_ok" for spool in spools for event in spool)
+    made = len(json_lines(tmp_path / "truth.jsonl"))
+    assert known <= made < 200
+    assert made <= known + undelivered, "every sandbox is in the master's log or in a worker's spool"
+    assert "the master has not got all events" in run.output
+
+
 def test_ten_runs_in_one_web_ui_do_not_mix(tmp_path: Path) -> None:
     """Each has its own folder, label and sandboxes, though one starts while the last clean-up goes on."""
     port = free_port()
     page = WebUi(port)
     scenario = scenario_file(tmp_path, 4, poll_interval_sec=0.2)
-    arguments = ["--web-host", "127.0.0.1", "--web-port", str(port), "--processes", "2", "--transport", "http"]
+    arguments = [
+        "--web-host",
+        "127.0.0.1",
+        "--web-port",
+        str(port),
+        "--processes",
+        "2",
+        "--transport",
+        "http",
+    ]
     profile = ["--local", "--local-profile", "ready=fixed(0.1) gone=fixed(0.4)"]
     with Run(tmp_path, *arguments, "--scenario", scenario, *profile) as run:
         run.until(lambda _: page.is_up())

@@ -31,6 +31,10 @@ def _refused(kind: str) -> tuple[str, dict[str, Any]]:
     return "create_err", {"error_kind": kind}
 
 
+def _lost(name: str | None, *, submitted: bool = True) -> tuple[str, dict[str, Any]]:
+    return "lost", {"sandbox_id": name, "submitted": submitted}
+
+
 LIVES: list[tuple[str, list[tuple[str, dict[str, Any]]], list[str], int, list[str]]] = [
     # what it proves; events; expected to be there, creates without an answer, those that got ready
     ("nothing yet", [], [], 0, []),
@@ -50,6 +54,9 @@ LIVES: list[tuple[str, list[tuple[str, dict[str, Any]]], list[str], int, list[st
     ("a lost answer", [SUBMITTED, _refused("request_timeout")], [], 1, []),
     ("an answer that nobody can read", [SUBMITTED, _refused("bad_output")], [], 1, []),
     ("a broken connection", [SUBMITTED, _refused("connect_error")], [], 1, []),
+    ("lost in its create", [SUBMITTED, _lost(None)], [], 1, []),
+    ("lost while it was waited for", [SUBMITTED, _of("create_ok", "a"), _lost("a")], ["a"], 0, []),
+    ("lost before anybody knew", [_lost(None, submitted=False)], [], 0, []),
     ("a foreign one that the clean-up removed", [_of("delete_ok", "x")], [], 0, []),
 ]
 
@@ -70,6 +77,12 @@ def test_a_lost_create_needs_a_while_to_settle() -> None:
     before = time.monotonic()
     assert _ledger(SUBMITTED, _refused("quota_exceeded")).settled_at <= before
     assert before + 1 < _ledger(SUBMITTED, _refused("request_timeout")).settled_at < time.monotonic() + 10
+
+
+def test_a_call_of_a_lost_worker_needs_a_while_to_settle() -> None:
+    """The worker is gone, but the server may still be at its create."""
+    assert _ledger(SUBMITTED, _lost(None)).settled_at > time.monotonic()
+    assert _ledger(SUBMITTED, _of("create_ok", "a"), _lost("a")).settled_at < time.monotonic()
 
 
 def test_events_name_a_sandbox_by_its_task() -> None:

@@ -264,3 +264,28 @@ def _queued(places: Places, work_sec: float) -> float:
     with places.hold() as queued:
         gevent.sleep(work_sec)
     return queued
+
+
+def test_resized_places_let_more_in_at_once_and_take_none_back() -> None:
+    """Calls that run go on; the new number holds as soon as enough of them have ended."""
+    places = Places(in_flight=1, starting=10)
+    callers = [_Caller(places) for _ in range(4)]
+    assert _holding(callers) == 1
+    places.resize(in_flight=3)
+    assert _holding(callers) == 3
+    places.resize(in_flight=1)
+    assert _holding(callers) == places.in_flight == 3
+    for left in (2, 1, 1):
+        next(caller for caller in callers if caller.has_place).end()
+        assert _holding(callers) == left
+
+
+def test_places_resized_to_none_let_nobody_in() -> None:
+    """As of a worker that has no share yet."""
+    places = Places(in_flight=5, starting=5)
+    places.resize(in_flight=0)
+    caller = _Caller(places)
+    assert not caller.has_place
+    places.resize(in_flight=1, starting=1)
+    assert caller.has_place
+    caller.end()

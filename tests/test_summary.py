@@ -205,6 +205,8 @@ EVENTS = [
     _event(EventKind.CREATE_SUBMITTED, "h"),
     _event(EventKind.CREATE_ERR, "h", http_status=None, error_kind="request_timeout", latency_ms=7),
     #
+    _event(EventKind.LOST, "i", lost_worker="w1", submitted=False),
+    #
     {"event": "poll_err", "http_status": None, "error_kind": "connect_error"},
     {"event": "poll_err", "http_status": 502, "error_kind": "server_error"},
 ]
@@ -237,6 +239,7 @@ def test_counts() -> None:
         "failed_status": 1,
         "poll_timeout": 1,
         "interrupted": 1,
+        "lost": 1,
         "deleted_ok": 3,  # a, b and d, which took two calls
         "deleted_err": 1,  # c, which was never removed
         "create_success_rate": 0.625,
@@ -269,6 +272,18 @@ def test_time_to_ready_is_of_all_that_were_created() -> None:
     # lowest: e 100, a 1000, b 3000, c and d 20000; ranks 2, 3.8, 3.96
     assert found["n"] == 5
     assert _at_least(found) == {"p50": ">=3000", "p95": ">=20000", "p99": ">=20000", "max": ">=20000"}
+
+
+def test_a_created_sandbox_of_a_lost_worker_may_have_taken_any_time() -> None:
+    """Nobody saw it get ready or fail: at least 0, so no percentile above it is exact."""
+    lives = [_event(EventKind.CREATE_OK, name, latency_ms=1, queue_ms=0) for name in ("a", "b")]
+    ends = [
+        _event(EventKind.READY, "a", ready_latency_ms=1000, ready_after_ms=500),
+        _event(EventKind.LOST, "b", lost_worker="w1", submitted=True),
+    ]
+    found = bucket([*lives, *ends], timeout_ms=TIMEOUT_MS)["time_to_ready_ms"]
+    assert (found["n"], found["max"]) == (2, 1000)
+    assert found["at_least"] == ["p50", "p95", "p99", "max"]
 
 
 def test_time_to_ready_is_exact_where_all_got_ready() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadstone_user.verdict import CLIENT_SATURATED, NOT_JUDGED, SERVER_MEASURED, judge_client
+from treadstone_user.verdict import CLIENT_SATURATED, NOT_JUDGED, SERVER_MEASURED, judge_client, pool_clients
 
 Seen = dict[str, Any]
 
@@ -143,3 +143,54 @@ def test_a_start_up_explains_no_more_than_all() -> None:
     """Measured in preflight, it may be longer than the creates were: it is then all of them."""
     (reason,) = _judge(500.0, _cli(600))["reasons"]
     assert reason["text"] == "100% of the p50 (500 ms) is the CLI's start (600 ms)"
+
+
+def _worker(lag_max: float, cpu: float, *, period: float | None, lost: bool = False) -> Seen:
+    return {
+        "loop_lag_ms": {"p50": 1.0, "p95": 1.0, "p99": 2.0, "max": lag_max, "n": 100, "unsupported": []},
+        "poll_period_ms": {
+            "p50": period,
+            "p95": None,
+            "p99": None,
+            "max": period,
+            "n": 9,
+            "unsupported": ["p99"],
+        },
+        "stalled_share": 0.0,
+        "cores": 4,
+        "cpu_sec": cpu * 10,
+        "cpu_cli_sec": 1.0,
+        "cpu_of_one_core": cpu,
+        "cpu_of_all_cores": cpu / 4,
+        "cli_startup_ms": None,
+        "warm_cli_lost": lost,
+        "start_blocked_sec": None,
+    }
+
+
+def test_of_several_workers_the_worst_figure_counts() -> None:
+    """Each figure is the worst of all; CPU of one machine adds up; each worker's own figures stand beside."""
+    first, second = _worker(10.0, 0.5, period=1000.0), _worker(300.0, 0.4, period=None, lost=True)
+    third = _worker(20.0, 0.7, period=1200.0)
+    pooled = pool_clients([("w1", "a", first), ("w2", "a", second), ("w3", "b", third)])
+    assert pooled["loop_lag_ms"]["max"] == 300.0
+    assert pooled["poll_period_ms"]["p50"] == 1200.0
+    assert pooled["poll_period_ms"]["unsupported"] == ["p99"]
+    assert pooled["cpu_of_one_core"] == 0.7
+    assert pooled["cpu_of_all_cores"] == pytest.approx(0.225)
+    assert pooled["cpu_sec"] == pytest.approx(16.0)
+    assert pooled["cores"] == 8
+    assert pooled["warm_cli_lost"] is True
+    assert pooled["cli_startup_ms"] is None
+    assert pooled["workers"] == {"w1": first, "w2": second, "w3": third}
+    assert {
+        reason["code"] for reason in judge_client({"create_latency_ms": {"p50": 10.0}}, pooled)["reasons"]
+    } == {
+        "event_loop",
+        "warm_cli_lost",
+    }
+
+
+def test_without_a_worker_that_told_anything_nothing_is_judged() -> None:
+    """All of them were killed."""
+    assert pool_clients([]) == {}

@@ -40,6 +40,9 @@ class Ledger:
             if event["error_kind"] in _MAY_EXIST:
                 self._lost += 1
                 self.settled_at = time.monotonic() + _SETTLE_SEC
+        elif kind == EventKind.LOST:
+            if event["submitted"] and event["sandbox_id"] is None:  # its call may still go on
+                self.settled_at = time.monotonic() + _SETTLE_SEC
         elif kind == EventKind.READY:
             self.ready.append(event["sandbox_id"])
         elif kind == EventKind.DELETE_OK:

@@ -94,8 +94,19 @@ def _latencies(figures: Mapping[str, Any]) -> list[str]:
     return [_duration(figures, name) for name in ("p50", "p95", "p99", "max")]
 
 
-def _counts(name: str, bucket: Mapping[str, Any]) -> list[str]:
-    keys = ("submitted", "created_ok", "ready", "failed_status", "poll_timeout", "interrupted", "deleted_ok")
+_COUNTS = {
+    "submitted": "submitted",
+    "created": "created_ok",
+    "ready": "ready",
+    "failed": "failed_status",
+    "timeout": "poll_timeout",
+    "interr.": "interrupted",
+    "lost": "lost",
+    "deleted": "deleted_ok",
+}
+
+
+def _counts(name: str, bucket: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
     rates = [_percent(bucket["create_success_rate"]), _percent(bucket["ready_rate_of_submitted"])]
     return [name, *(str(bucket[key]) for key in keys), *rates]
 
@@ -107,24 +118,13 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         rows |= summary["by_template"]
     if len(summary["by_persist"]) > 1:
         rows |= {f"persist={name}": bucket for name, bucket in summary["by_persist"].items()}
-    counts = _table(
-        "Sandboxes",
-        "",
-        [
-            "submitted",
-            "created",
-            "ready",
-            "failed",
-            "timeout",
-            "interr.",
-            "deleted",
-            "create rate",
-            "ready rate",
-        ],
-    )
+    columns = dict(_COUNTS)
+    if not summary["overall"]["lost"]:
+        del columns["lost"]  # only workers get lost
+    counts = _table("Sandboxes", "", [*columns, "create rate", "ready rate"])
     latencies = _table("Latency", "", ["n", "p50", "p95", "p99", "max"])
     for name, bucket in rows.items():
-        counts.add_row(*_counts(name, bucket))
+        counts.add_row(*_counts(name, bucket, columns.values()))
         for title, key in _FIGURES.items():
             if bucket[key]["n"]:
                 latencies.add_row(f"{title} {name}", str(bucket[key]["n"]), *_latencies(bucket[key]))

@@ -20,7 +20,7 @@ from treadstone_user.crew import Crew
 from treadstone_user.engagement import Engagement
 from treadstone_user.eventlog import EventLog
 from treadstone_user.load import LoadRules
-from treadstone_user.messages import Answer, Assignment, Join, Message, from_values, to_values
+from treadstone_user.messages import Answer, Assignment, Join, Message, Report, from_values, to_values
 from treadstone_user.model import Sandbox, Task, Variant
 from treadstone_user.plan import FixedPlan
 from treadstone_user.scenario import Scenario
@@ -350,3 +350,82 @@ def test_a_worker_whose_spool_cannot_be_written_takes_no_more_tasks(
     assert crew.plan.finished.wait(timeout=20)
     assert_each_once(crew.drain(), 20)
     assert any("takes no more tasks" in line and "cannot be written" in line for line in crew.said)
+
+
+class ByHand:
+    """A crew whose one worker is this test: it sends reports and reads answers."""
+
+    def __init__(self, crew: MakeCrew) -> None:
+        self.crew = crew
+        self.answers: list[Answer] = []
+        crew.crew._send = self._hear
+        crew.present.add("hand")
+        crew.crew.receive("hand", Join(version=__version__, host="here", machine="m", pid=1))
+        self._number = 0
+
+    def _hear(self, _: str, message: Message) -> None:
+        if isinstance(message, Answer):
+            self.answers.append(message)
+
+    def report(self, *events: dict[str, Any], **more: Any) -> Answer:
+        """Send a report with these events; returns the answer to it."""
+        self._number += 1
+        state: dict[str, Any] = {"done": [], "got": 0, "want": 0, "holds": 0, "client": None}
+        state |= {"clock_error_ms": 0.1, "problem": None, **more}
+        lines = [json.dumps(event) for event in events]
+        self.crew.crew.receive("hand", Report(RUN_ID, self._number, lines, **state))
+        return self.answers[-1]
+
+
+def _event(seq: int, kind: str, task: int, **more: Any) -> dict[str, Any]:
+    return {"event": kind, "worker": "w1", "seq": seq, "task": task, "template": TINY, **more}
+
+
+def test_tasks_that_a_worker_that_left_has_not_begun_go_to_another_one(
+    make: Callable[..., MakeCrew],
+) -> None:
+    """They waited for their place there, or came when it had closed already."""
+    crew = make(tasks=3, budget=3)
+    worker = ByHand(crew)
+    assert [number for number, _ in worker.report(want=2, holds=3).tasks] == [1, 2]
+    worker.report(client={"cores": 1, "cpu_sec": 0, "cpu_cli_sec": 0, "cpu_of_all_cores": 0})
+    assert [task.number for task in iter(lambda: crew.plan.take(wait=False), None)] == [1, 2, 3]
+
+
+def test_a_task_that_has_ended_is_not_lost_with_its_worker(make: Callable[..., MakeCrew]) -> None:
+    """As in a steady load: it was ready, and its delete was still to come."""
+    crew = make(tasks=2, budget=2)
+    worker = ByHand(crew)
+    worker.report(want=2, holds=2)
+    worker.report(
+        _event(1, "create_submitted", 1),
+        _event(2, "create_ok", 1, sandbox_id="a"),
+        _event(3, "ready", 1, sandbox_id="a", ready_latency_ms=1, ready_after_ms=0),
+        got=2,
+    )
+    crew.present.clear()
+    assert crew.plan.finished.wait(timeout=5)
+    events = crew.drain()
+    assert_each_once(events, 2)
+    lost = [(e["task"], e["submitted"], e["lost_worker"]) for e in events if e["event"] == "lost"]
+    assert lost == [(2, False, "w1")]
+
+
+def test_what_a_lost_worker_wrote_and_never_sent_is_read_from_its_spool(
+    make: Callable[..., MakeCrew],
+) -> None:
+    """Where the file is on this machine; what it had sent stands in the log once all the same."""
+    crew = make(tasks=2, budget=2)
+    worker = ByHand(crew)
+    worker.report(want=2, holds=2)
+    first, second = _event(1, "create_submitted", 1), _event(2, "create_ok", 1, sandbox_id="a")
+    third = _event(3, "ready", 1, sandbox_id="a", ready_latency_ms=1, ready_after_ms=0)
+    worker.report(first, got=2)
+    spool = crew.folder / "spool" / "w1.jsonl"
+    spool.parent.mkdir()
+    spool.write_text("".join(json.dumps(event) + "\n" for event in (first, second, third)) + '{"torn')
+    crew.present.clear()
+    assert crew.plan.finished.wait(timeout=5)
+    events = crew.drain()
+    assert_each_once(events, 2)
+    assert [e["event"] for e in events if e["task"] == 1] == ["create_submitted", "create_ok", "ready"]

@@ -39,7 +39,6 @@ MESSAGES: list[Message] = [
         1,
         ['{"seq": 1}'],
         [1],
-        [],
         got=1,
         want=2,
         holds=3,

@@ -153,13 +153,10 @@ class Crew:
         for number in report.done:
             if (task := member.in_hand.pop(number, None)) is not None:
                 self._plan.resolved(task)
-        for number in report.put_back:
-            if (task := member.in_hand.pop(number, None)) is not None:
-                self._plan.put_back(task)
 
     def _on_drained(self, member: Member, client: Mapping[str, Any]) -> None:
         member.state, member.client = State.DRAINED, client
-        for task in member.in_hand.values():  # dealt when it had closed already
+        for task in member.in_hand.values():  # never begun: somebody else gets them
             self._plan.put_back(task)
         member.in_hand.clear()
         if not self._closing:

@@ -40,7 +40,6 @@ class DealtPlan(Plan):
     def __init__(self, on_change: Callable[[], None]) -> None:
         super().__init__(at_once=0)
         self.done: list[int] = []
-        self.returned: list[int] = []
         self._dealt: deque[Task] = deque()
         self._not_begun: set[int] = set()
         self._takers = 0
@@ -62,10 +61,7 @@ class DealtPlan(Plan):
         self._release()
 
     def put_back(self, task: Task) -> None:
-        """Give a task back to the master."""
-        self._not_begun.discard(task.number)
-        self.returned.append(task.number)
-        self._on_change()
+        """Leave a task that was called off: the master gives it to somebody else after the drain."""
 
     def resolved(self, task: Task) -> None:
         """Take note that a task is over."""
@@ -77,12 +73,6 @@ class DealtPlan(Plan):
         """Take in an event: a task whose create was sent makes room for the next one."""
         if event["event"] == EventKind.CREATE_SUBMITTED:
             self._not_begun.discard(event["task"])
-
-    def close(self) -> None:
-        """Give out no more tasks; those not begun go back to the master."""
-        super().close()
-        while self._dealt:
-            self.put_back(self._dealt.popleft())
 
     def wanted(self, share: int) -> int:
         """How many more tasks could begin soon: as many as users wait for, and places come free."""
@@ -128,7 +118,6 @@ class Engagement:
         self._client: dict[str, Any] | None = None
         self._problem: str | None = None
         self._draining: gevent.Greenlet[..., None] | None = None
-        transport.places.resize(in_flight=0)
         self._spool = spool(self._on_broken)
         self._plan = DealtPlan(self._changed.set)
         self._spool.log.subscribe(self._plan.add)
@@ -153,8 +142,6 @@ class Engagement:
                 self._got += 1
                 self._plan.give(Task(number, self._matrix[row]))
                 self._changed.set()
-        if self._draining is not None:
-            self._plan.close()  # what came too late goes back
         if answer.share != self._share:
             self._share = answer.share
             self._changed.set()
@@ -214,7 +201,7 @@ class Engagement:
             if not self._is_heard(report.number):
                 self._changed.set()
                 continue
-            del self._plan.done[: len(report.done)], self._plan.returned[: len(report.put_back)]
+            del self._plan.done[: len(report.done)]
             if report.client is not None and self._spool.delivered:
                 break
             if not self._spool.delivered:
@@ -231,7 +218,6 @@ class Engagement:
             number=self._number,
             events=[json.dumps(event) for event in events],
             done=list(self._plan.done),
-            put_back=list(self._plan.returned),
             got=self._got,
             want=self._plan.wanted(self._share),
             holds=self._holds,

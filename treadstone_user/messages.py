@@ -61,11 +61,12 @@ class Report:
     number: counts the reports of this run.
     events: what has happened since the last acknowledged event, as JSON: msgpack cannot hold half
         a character, which a server may send.
-    done, put_back: numbers of tasks that are over, and that were taken and never begun.
+    done: numbers of tasks that are over.
     got: how many tasks have arrived so far. want: how many more it could begin now.
     holds: the most calls that it may have in flight at this moment.
     clock_error_ms: how far its `t_ms` may be off the master's: half a round trip.
-    client: what it saw of itself, once it is drained and everything is said; None before.
+    client: what it saw of itself, once it is drained and everything is said; None before. Tasks in
+        its hands that are not done then were never begun.
     problem: why it can make no more sandboxes; None where all is well.
     """
 
@@ -73,7 +74,6 @@ class Report:
     number: int
     events: list[str]
     done: list[int]
-    put_back: list[int]
     got: int
     want: int
     holds: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -55,11 +56,14 @@ class Worker:
 
     numbers = itertools.count(1)
 
-    def __init__(self, crew: MakeCrew, users: int, *, create_sec: float = 0.01) -> None:
+    def __init__(
+        self, crew: MakeCrew, users: int, *, create_sec: float = 0.01, status: str = "ready"
+    ) -> None:
         self.node = f"node{next(self.numbers)}"
         self.created: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self._create_sec = create_sec
+        self._status = status
         self.crew = crew
         crew.workers[self.node] = self
         transport = Scripted(on_create=self._create, on_list=lambda _: page(*self._list()), on_get=self._get)
@@ -88,7 +92,7 @@ class Worker:
         return [self._get(name) for name in self.created]
 
     def _get(self, name: str) -> Sandbox:
-        return Sandbox(id=name, template=TINY, status="ready")
+        return Sandbox(id=name, template=TINY, status=self._status)
 
     def assigned(self, assignment: Assignment) -> None:
         """Take part."""
@@ -257,6 +261,17 @@ def test_the_budget_holds_while_workers_join(make: Callable[..., MakeCrew]) -> N
     crew.drain()
     assert crew.most_in_flight == 4
     assert all(worker.created for worker in workers)
+
+
+def test_sandboxes_that_are_waited_for_hold_no_tasks_up(make: Callable[..., MakeCrew]) -> None:
+    """The budget is of calls: a worker begins the next create while it waits for the last sandbox."""
+    crew = make(tasks=8, budget=2)
+    worker = crew.worker(users=8, status="creating")
+    end = time.monotonic() + 10
+    while len(worker.created) < 8:
+        assert time.monotonic() < end, f"{len(worker.created)} of 8"
+        gevent.sleep(0.01)
+    assert crew.most_in_flight == 2
 
 
 def test_tasks_of_a_lost_worker_end_as_lost_and_its_spool_is_read(make: Callable[..., MakeCrew]) -> None:

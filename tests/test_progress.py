@@ -81,3 +81,14 @@ def test_the_line_is_said_while_it_changes(monkeypatch: pytest.MonkeyPatch) -> N
     speaker.stop()
     gevent.sleep(0.1)
     assert len(said) == 4, "silent after the end"
+
+
+@pytest.mark.parametrize(("submitted", "in_flight"), [(True, 1), (False, 2)])
+def test_a_task_that_is_lost_is_in_flight_no_longer(submitted: bool, in_flight: int) -> None:
+    """And one that was lost before its create was known never was."""
+    tally = Tally()
+    for _ in range(2):
+        tally.add({"event": "create_submitted"})
+    tally.add({"event": "lost", "submitted": submitted})
+    assert tally.in_flight == in_flight
+    assert "lost 1" in tally.line(3)

@@ -19,8 +19,8 @@ PACKAGE = "treadstone_user"
 
 ROWS: dict[str, set[str]] = {
     # Top to bottom: a module imports from rows below its own, and from its own without a cycle.
-    "face": {"plugin", "workerplugin", "forks", "signals", "begin", "options", "__main__"},
-    "locust": {"user", "relay", "balance"},
+    "face": {"plugin", "conductor", "workerplugin", "forks", "signals", "begin", "options", "__main__"},
+    "locust": {"user", "relay", "balance", "webui"},
     "run": {
         "session",
         "target",
@@ -38,6 +38,8 @@ ROWS: dict[str, set[str]] = {
         "engagement",
         "crew",
         "member",
+        "view",
+        "orders",
         "ledger",
     },
     "ports": {
@@ -62,7 +64,7 @@ ROWS: dict[str, set[str]] = {
         "spool",
         "report",
     },
-    "core": {"messages", "shares", "model", "summary", "verdict", "retry", "exitcode"},
+    "core": {"live", "messages", "shares", "model", "summary", "verdict", "retry", "exitcode"},
 }
 
 WRITERS = {
@@ -76,7 +78,7 @@ WRITERS = {
 """Who writes files or makes folders, and which."""
 
 PURE = {"__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math", "re", "typing"}
-PURE |= {"datetime"}
+PURE |= {"array", "bisect", "datetime"}
 """What the core may import from outside: nothing with files, a network or greenlets, and no clock (below)."""
 
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp"}

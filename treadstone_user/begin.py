@@ -17,12 +17,13 @@ from treadstone_user.eventlog import EventLog, utc_now
 from treadstone_user.exitcode import ExitCode
 from treadstone_user.load import Load, LoadRules
 from treadstone_user.messages import Assignment
+from treadstone_user.orders import Orders
 from treadstone_user.plan import FixedPlan, Plan, SteadyPlan
 from treadstone_user.relay import MasterRelay
 from treadstone_user.report import render_scenario, render_steady
 from treadstone_user.run import RunFolder
 from treadstone_user.scenario import tasks
-from treadstone_user.session import Orders, Session
+from treadstone_user.session import Session
 from treadstone_user.settings import Settings
 from treadstone_user.steps import Report
 from treadstone_user.target import Target, open_target

@@ -31,12 +31,16 @@ class ClientWatch:
     def __init__(self, cli: CliTransport | None) -> None:
         self._cli = cli
         self._began_warm = cli is not None and cli.warm
-        self._busiest = 0.0
+        self._busiest = self._last_sec = self._longest_ms = 0.0
         self._lags_ms = array("f")
         self._started = time.monotonic()
         self._own_sec, self._cli_sec = _own_cpu_sec(), cli.cpu_sec() if cli else 0.0
         self._blocked_sec = cli.start_blocked_sec if cli else 0.0
         self._greenlet = gevent.spawn(self._loop)
+
+    def now(self) -> dict[str, Any]:
+        """How the client fares at this moment, in figures that cost nothing."""
+        return {"longest_stall_ms": round(self._longest_ms), "cpu_of_one_core": round(self._last_sec, 2)}
 
     def stop(self) -> dict[str, Any]:
         """End the watch, at the end of the load; returns what it saw."""
@@ -65,9 +69,12 @@ class ClientWatch:
             due = time.monotonic() + _TICK_SEC
             gevent.sleep(_TICK_SEC)
             now = time.monotonic()
-            self._lags_ms.append(max(0.0, (now - due) * 1000))
+            lag_ms = max(0.0, (now - due) * 1000)
+            self._lags_ms.append(lag_ms)
+            self._longest_ms = max(self._longest_ms, lag_ms)
             if now - second >= 1:
-                self._busiest = max(self._busiest, (_own_cpu_sec() - used) / (now - second))
+                self._last_sec = (_own_cpu_sec() - used) / (now - second)
+                self._busiest = max(self._busiest, self._last_sec)
                 second, used = now, _own_cpu_sec()
 
 

@@ -237,6 +237,21 @@ class Crew:
         nodes = {member.name: member.describe() for member in self._members.values()}
         return {"workers": len(took_part), "worker_nodes": nodes}
 
+    def health(self) -> list[dict[str, Any]]:
+        """How the workers fare at this moment."""
+        return [
+            {
+                "who": f"{member.name} ({member.host}, pid {member.pid})",
+                "state": f"{member.state}: {member.problem}" if member.problem else str(member.state),
+                "figures": {
+                    "sandboxes": len(member.submitted),
+                    "in_hand": len(member.in_hand),
+                    "share_of_concurrency": member.share.granted,
+                },
+            }
+            for member in self._members.values()
+        ]
+
     def _tend(self) -> None:
         """Give up workers that are missing for long."""
         while True:

@@ -126,6 +126,10 @@ class Load:
         """What run.json says of who made the load."""
         return {"workers": 1}
 
+    def health(self) -> list[dict[str, Any]]:
+        """How this process fares at this moment."""
+        return [{"who": "this process", "state": "working", "figures": self._watch.now()}]
+
     def _on_failed_poll(self, error: CallError) -> None:
         self._log.write(EventKind.POLL_ERR, **describe_failure(error))
         if error.cause not in self._failed_polls:

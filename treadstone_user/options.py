@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from locust.argument_parser import LocustArgumentParser
 
 from treadstone_user.binary import INSTALLER_URL, Binary, find_binary
 from treadstone_user.configfile import ConfigFile, load_config
-from treadstone_user.scenario import Scenario, find_scenario, load_scenario
+from treadstone_user.scenario import Scenario, find_scenario, load_scenario, scenario_names
 from treadstone_user.settings import (
     CACHE,
     CONFIG,
@@ -23,27 +25,44 @@ from treadstone_user.settings import (
     scenarios_folder,
     steady_scenario,
 )
+from treadstone_user.strictyaml import shown
 from treadstone_user.transports.base import ConfigError
 from treadstone_user.worker import Means
 
 TEMPLATE = "aio-sandbox-tiny"
+
+NO_SCENARIO = "none: a steady load"
+"""What the web form offers beside the scenarios' names."""
+
+
+class _FormChoices(list[str]):
+    """What the web form offers; the command line takes files besides."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 def add_options(parser: LocustArgumentParser) -> None:
     """Add the group "Treadstone" to Locust's options, each with its environment variable."""
     group = parser.add_argument_group("Treadstone", "Load-test a Treadstone deployment through its CLI")
 
-    def add(name: str, variable: str, text: str, **more: Any) -> None:
-        action = group.add_argument(name, env_var=variable, help=text, **more)
+    def add(name: str, variable: str, text: str, **more: Any) -> argparse.Action:
+        action: argparse.Action = group.add_argument(name, env_var=variable, help=text, **more)
         # A group refuses this as an argument. The form must name no path, program or server.
-        action.include_in_web_ui = False
+        action.include_in_web_ui = False  # type: ignore[attr-defined]
+        return action
 
     def add_flag(name: str, variable: str, text: str) -> None:
         add(name, variable, text, action="store_true", default=False)
 
-    add(
-        "--scenario", "TREADSTONE_SCENARIO", "Scenario file, or the name of one in scenarios/", metavar="FILE"
+    scenario = add(
+        "--scenario",
+        "TREADSTONE_SCENARIO",
+        "Scenario file, or the name of one in scenarios/",
+        metavar="FILE",
+        choices=_FormChoices([NO_SCENARIO, *scenario_names(scenarios_folder())]),
     )
+    scenario.include_in_web_ui = True  # type: ignore[attr-defined]
     add(
         "--base-url",
         "TREADSTONE_BASE_URL",
@@ -111,6 +130,30 @@ def read_scenario(options: Namespace) -> tuple[Scenario, str | None]:
     return load_scenario(path), str(path)
 
 
+def choose_scenario(settings: Settings, chosen: str | None, *, options: Namespace) -> Settings:
+    """The settings of a run for which the web form has chosen a scenario.
+
+    chosen: a name in scenarios/, `NO_SCENARIO`, or what the command line says. Locust hands over
+        whatever a request says, so anything else is refused, a path above all.
+    Raises `TreadstoneError`.
+    """
+    if chosen == settings.scenario_option:
+        return settings
+    if chosen in (NO_SCENARIO, "", None):
+        scenario, file = steady_scenario(settings.template), None
+    else:
+        names = scenario_names(scenarios_folder())
+        if chosen not in names:
+            raise ConfigError(f"no scenario {shown(chosen)} in scenarios/; there are: {', '.join(names)}")
+        path = find_scenario(chosen, folder=scenarios_folder())
+        scenario, file = load_scenario(path), str(path)
+    settings = replace(settings, scenario=scenario, scenario_file=file)
+    if settings.base_url is not None:
+        sandboxes = options.num_users or 1 if settings.steady else scenario.total
+        check_remote(settings.base_url, sandboxes=sandboxes, approved=settings.approved)
+    return settings
+
+
 def read_settings(
     options: Namespace, *, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> Settings:
@@ -130,6 +173,9 @@ def read_settings(
     return Settings(
         scenario=scenario,
         scenario_file=scenario_file,
+        scenario_option=options.scenario,
+        template=options.template or TEMPLATE,
+        approved=options.approve_remote,
         base_url=base_url,
         local_profile=options.local_profile,
         binary=_find_binary(options, environment, config, say) if with_cli else None,

@@ -120,6 +120,11 @@ def restore_scenario(snapshot: Mapping[str, Any], *, source: str) -> Scenario:
     return _scenario(Document(dict(snapshot)), source=source)
 
 
+def scenario_names(folder: Path) -> list[str]:
+    """The names of the scenarios in a folder."""
+    return sorted(file.stem for file in folder.glob("*") if file.suffix in _SUFFIXES)
+
+
 def find_scenario(name_or_path: str, *, folder: Path) -> Path:
     """The file of a scenario: a path, or the bare name of a file in `folder`.
 
@@ -132,7 +137,7 @@ def find_scenario(name_or_path: str, *, folder: Path) -> Path:
     for candidate in candidates:
         if os.path.isfile(candidate):  # noqa: PTH113 - Path.is_file raises on names no file can have
             return candidate
-    names = sorted(file.stem for file in folder.glob("*") if file.suffix in _SUFFIXES)
+    names = scenario_names(folder)
     near = difflib.get_close_matches(given.stem, names, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     there = f"scenarios in {folder}: {', '.join(names)}" if names else f"there are none in {folder}"

@@ -8,10 +8,8 @@ kills the greenlets in which it does so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import gevent
 from gevent.event import Event as Flag
@@ -21,69 +19,15 @@ from treadstone_user.cleanup import Cleanup
 from treadstone_user.eventlog import EventLog, read_events, utc_now
 from treadstone_user.exitcode import ExitCode, judge, worst
 from treadstone_user.ledger import Ledger
+from treadstone_user.live import Live
+from treadstone_user.orders import Ending, Hands, Orders, Phase
 from treadstone_user.plan import Plan
 from treadstone_user.progress import Progress, Tally
 from treadstone_user.report import removal, render_cleanup, render_summary
 from treadstone_user.run import RunFolder
-from treadstone_user.scenario import Scenario
 from treadstone_user.steps import Report, record_server_times
 from treadstone_user.summary import summarize
 from treadstone_user.transports.base import Transport
-
-
-class Ending(StrEnum):
-    """Why a run ended."""
-
-    COMPLETED = "completed"
-    """Every planned sandbox has its result."""
-    STOPPED = "stopped"
-    """Locust's run time was reached, or somebody stopped the test in the web UI."""
-    FAILED = "failed"
-    """It could not go on: its own events could not be written, or no worker could take part."""
-    INTERRUPTED = "interrupted"
-    """Ctrl-C or SIGTERM, before all was over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What a run is to do; the same for every run of a process.
-
-    steady: one lifecycle after the other without a total, each deleted as it goes.
-    cleanup: False for ``--no-cleanup``.
-    local: whether the server is the run's own and ends with it.
-    """
-
-    scenario: Scenario
-    steady: bool
-    cleanup: bool
-    local: bool
-
-    @property
-    def planned(self) -> int | None:
-        """How many sandboxes are planned; None where the load is steady."""
-        return None if self.steady else self.scenario.total
-
-    @property
-    def persist(self) -> bool | None:
-        """The one `persist` of all matrix rows, None where there are both."""
-        kinds = {variant.persist for variant in self.scenario.matrix}
-        return kinds.pop() if len(kinds) == 1 else None
-
-
-class Hands(Protocol):
-    """Who makes a run's sandboxes: the load of this process, or a crew of workers."""
-
-    def close(self) -> None:
-        """Begin nothing more; returns at once."""
-        ...
-
-    def drain(self) -> dict[str, Any]:
-        """Wait until all that was begun has its end in the log; returns what the client saw of itself."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """What run.json says of who made the load."""
-        ...
 
 
 class Session:
@@ -116,6 +60,11 @@ class Session:
         self.exit_code = ExitCode.OK
         self.closing = False
         self.ending = Ending.STOPPED
+        self.phase = Phase.RUNNING
+        self.summary: Mapping[str, Any] | None = None
+        """summary.json, once it is written."""
+        self.live = Live(timeout_ms=orders.scenario.ready_timeout_sec * 1000)
+        self.hands = hands
         self.drained = Flag()
         self.finished = Flag()
         self.over = Flag()
@@ -130,12 +79,16 @@ class Session:
         self._finishing: gevent.Greenlet[..., None] | None = None
         self._ask_later = ask_later
         self._unseen: list[str] | None = None
+        self._ended_ms: float | None = None
+        self._cleaner: Cleanup | None = None
+        self._cleaned: Mapping[str, Any] | None = None
         self._failures: list[ExitCode] = []
-        self._log, self._hands = log, hands
+        self._log = log
         self._tally, self._ledger = Tally(), Ledger()
         log.on_broken = self._on_broken_log
         log.subscribe(self._tally.add)
         log.subscribe(self._ledger.add)
+        log.subscribe(self.live.add)
         plan.finished.rawlink(lambda _: self.over.set())
         self._progress = Progress(self._tally, planned=orders.planned, say=say)
         self._progress.start()
@@ -146,8 +99,21 @@ class Session:
             self.closing = True
             if self.ending is not Ending.FAILED:
                 self.ending = ending
-            self._hands.close()
+            self.phase = Phase.DRAINING
+            self.hands.close()
             self._finishing = gevent.spawn(self._finish)
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Milliseconds since the run began; to its end, once it has ended."""
+        return self._log.t_ms if self._ended_ms is None else self._ended_ms
+
+    @property
+    def cleanup(self) -> Mapping[str, Any] | None:
+        """What the clean-up has come to so far; None before it."""
+        if self._cleaned is None and self._cleaner is not None:
+            return self._cleaner.outcome.describe()
+        return self._cleaned
 
     def interrupt(self) -> None:
         """Begin the finish over a signal, or take note that one came while it goes."""
@@ -161,19 +127,22 @@ class Session:
         """What would be left behind, were the finish ended now, and what to do about it."""
         unseen = self._ledger.expected if self._unseen is None else self._unseen
         more = f" and {self._ledger.unanswered} creates without an answer" if self._ledger.unanswered else ""
-        return f"{len(unseen)} sandboxes not seen gone{more}, labelled {self.folder.label}; {self._remedy()}"
+        return f"{len(unseen)} sandboxes not seen gone{more}, labelled {self.folder.label}; {self.remedy}"
 
-    def _remedy(self) -> str:
+    @property
+    def remedy(self) -> str:
+        """How to remove what the run left."""
         return removal(self.folder.run_id, self.folder.path.parent, local=self._orders.local)
 
     def _finish(self) -> None:
         cleanup: dict[str, Any] = {"ran": True, "verified": False, "problem": "it did not come to it"}
         try:
-            client = self._hands.drain()
+            client = self.hands.drain()
             self._progress.stop()
             self.drained.set()
             self._ask_server_times()
             cleanup = self._clean_up()
+            self._cleaned = cleanup
             self._at_end()
             self._conclude(client, cleanup)
         except OSError as error:
@@ -186,6 +155,8 @@ class Session:
         finally:
             self._at_end()  # once more does no harm
             self._log.close()
+            self.phase = Phase.FINISHED
+            self._ended_ms = self._log.t_ms
             self.drained.set()
             self.finished.set()
 
@@ -201,13 +172,14 @@ class Session:
         self._say(reason)
         self._failures.append(code)
         self.ending = Ending.FAILED
-        self._hands.close()
+        self.hands.close()
         self.over.set()
 
     def _ask_server_times(self) -> None:
         """Ask for the server's times of all that got ready, before they are deleted."""
         if not self._ask_later or self._interrupted() or not self._ledger.ready:
             return
+        self.phase = Phase.ASKING
         self._say(f"asking the server for its own times of {len(self._ledger.ready)} sandboxes")
         asked = Pool(self._orders.scenario.concurrency)
         for sandbox_id in self._ledger.ready:
@@ -224,8 +196,9 @@ class Session:
             reason = "interrupted, and cleanup.on_failure is false"
         if reason is not None:
             return {"ran": False, "reason": reason}
+        self.phase = Phase.CLEANING
         self._unseen = self._ledger.expected
-        cleanup = Cleanup(
+        self._cleaner = Cleanup(
             transport=self._transport,
             run_id=self.folder.run_id,
             persist=self._orders.persist,
@@ -237,12 +210,12 @@ class Session:
             say=self._say,
             not_before=self._ledger.settled_at,
         )
-        return cleanup.run().describe() | {"unanswered_creates": self._ledger.unanswered}
+        return self._cleaner.run().describe() | {"unanswered_creates": self._ledger.unanswered}
 
     def _conclude(self, client: dict[str, Any], cleanup: dict[str, Any]) -> None:
         folder = self.folder
         folder.write_run(
-            **self._hands.describe(),
+            **self.hands.describe(),
             finished_at=utc_now(),
             duration_sec=round(time.monotonic() - self._started, 3),
             ending=str(self.ending),
@@ -251,7 +224,8 @@ class Session:
         )
         summary = summarize(read_events(folder.events_path), folder.run)
         folder.write_summary(summary)
+        self.summary = summary
         self.exit_code = worst([judge(summary), *self._failures])
         self._show(render_summary(summary))
-        self._show(render_cleanup(cleanup, label=folder.label, remedy=self._remedy()))
+        self._show(render_cleanup(cleanup, label=folder.label, remedy=self.remedy))
         self._show(f"run {folder.run_id} {self.ending}, results in {folder.path}")

@@ -140,6 +140,8 @@ class Settings:
 
     Locust's web form can overwrite any parsed option, so no run reads those again.
 
+    scenario_option: what the command line says of the scenario. template: of a steady load.
+    approved: whether more than a few sandboxes on another machine are.
     base_url: None with ``--local``, where each run has a server of its own.
     binary: None with the HTTP transport, which needs none.
     warm_cli: None for "where it is possible".
@@ -148,6 +150,9 @@ class Settings:
 
     scenario: Scenario
     scenario_file: str | None
+    scenario_option: str | None
+    template: str
+    approved: bool
     base_url: BaseUrl | None
     local_profile: str | None
     binary: Binary | None

@@ -15,28 +15,28 @@ from tests.servers import API_KEY, LocalServer
 class WebUi:
     """What a person does in the web UI, by the same requests."""
 
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, path: str = "") -> None:
+        self.url = f"http://127.0.0.1:{port}{path}"
 
     def is_up(self) -> bool:
         """Whether the page is there."""
         try:
-            return http.get(self._url, timeout=5).ok
+            return http.get(self.url, timeout=5).ok
         except http.ConnectionError:
             return False
 
     def start(self, users: int, **more: Any) -> None:
         """Press start."""
         form = {"user_count": users, "spawn_rate": users, **more}
-        assert http.post(f"{self._url}/swarm", data=form, timeout=10).json()["success"]
+        assert http.post(f"{self.url}/swarm", data=form, timeout=10).json()["success"]
 
     def stop(self) -> None:
         """Press stop; answers when the run has ended."""
-        assert http.post(f"{self._url}/stop", timeout=60).json()["success"]
+        assert http.post(f"{self.url}/stop", timeout=60).json()["success"]
 
     def stats(self) -> dict[str, Any]:
         """What the page shows."""
-        content: dict[str, Any] = http.get(f"{self._url}/stats/requests", timeout=10).json()
+        content: dict[str, Any] = http.get(f"{self.url}/stats/requests", timeout=10).json()
         return content
 
     def requests(self) -> dict[str, int]:
@@ -127,28 +127,6 @@ def test_run_started_during_a_clean_up_waits_for_it(tmp_path: Path) -> None:
     first, second = run.all
     assert first.overall["deleted_ok"] == second.overall["deleted_ok"] == 2
     assert all(line["gone"] for result in (first, second) for line in result.truth)
-
-
-def test_form_can_name_no_path_program_or_server(tmp_path: Path) -> None:
-    """A POST that names another folder, binary or server changes none of them."""
-    port = free_port()
-    page = WebUi(port)
-    elsewhere = tmp_path / "elsewhere"
-    scenario = scenario_file(tmp_path, 1)
-    with web_run(
-        tmp_path, port, "--scenario", scenario, "--local", "--local-profile", "ready=fixed(0.2)"
-    ) as run:
-        run.until(lambda _: page.is_up())
-        page.start(
-            1,
-            host="http://127.0.0.1:9",
-            base_url="http://127.0.0.1:9",
-            binary="/bin/false",
-            results_dir=elsewhere,
-        )
-        run.until_said("results in")
-    assert run.only.overall["ready"] == 1
-    assert not elsewhere.exists()
 
 
 def test_run_that_cannot_start_is_refused_and_the_page_stays(tmp_path: Path) -> None:

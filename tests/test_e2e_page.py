@@ -62,7 +62,7 @@ def test_the_page_before_a_run_while_it_goes_and_after_it(locust: tuple[Run, Web
     shown = page.state()["run"]
     result = run.only
     assert (shown["phase"], shown["ending"], shown["planned"]) == ("finished", "completed", 4)
-    assert shown["live"]["totals"] == {"submitted": 4, "starting": 0, "ready": 0, "failed": 0, "gone": 4}
+    assert shown["live"]["totals"] == {"submitted": 4, "starting": 0, "ready": 0, "failed": 0, "deleted": 4}
     assert shown["live"]["time_to_ready_ms"] == result.overall["time_to_ready_ms"], "as in the summary"
     assert shown["cleanup"]["verified"] is True
     assert shown["verdict"] == result.summary["verdict"]
@@ -115,7 +115,7 @@ def test_the_tab_in_locusts_own_page(locust: tuple[Run, WebUi, Page]) -> None:
         "starting": 0,
         "ready": 0,
         "failed": 0,
-        "gone": 4,
+        "deleted": 4,
     }
     assert rows[-1]["what"] == "clean-up: all gone"
     html = http.get(web.url, timeout=10).text

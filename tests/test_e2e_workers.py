@@ -163,6 +163,7 @@ def test_a_worker_is_killed_one_leaves_and_one_joins_late(tmp_path: Path) -> Non
     assert lost > 0
     assert interrupted > 0, "those of the worker that left"
     assert result.overall["ready"] + lost + interrupted == 90
+    assert result.summary["ending"] == "incomplete"
     assert "is lost" in crew.master.output
     assert "Traceback" not in crew.master.output + late.output + crew.workers[1].output
 

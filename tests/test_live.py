@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadstone_user.live import MAX_BINS, Live, State, histogram
+from treadstone_user.summary import bucket
 
 ABOUT = {"template": "t", "persist": False, "storage_size": None}
 
@@ -42,7 +43,7 @@ def _live(events: list[dict[str, Any]], timeout_ms: float = 60_000.0) -> Live:
 
 
 def test_states_at_each_moment() -> None:
-    """A sandbox is starting until its result, then what it came to, and gone once deleted."""
+    """A sandbox is starting until its result, then what it came to, and deleted at last."""
     events = _life(1, 0, 1000) + _life(2, 500, 2000, "failed_status")
     shown = _live(events).snapshot(4000)
     assert shown["bin_ms"] == 250
@@ -54,9 +55,9 @@ def test_states_at_each_moment() -> None:
         "starting": [1, 2, 1, 1, 0, 0],
         "ready": [0, 0, 1, 0, 0, 0],
         "failed": [0, 0, 0, 0, 1, 0],
-        "gone": [0, 0, 0, 1, 1, 2],
+        "deleted": [0, 0, 0, 1, 1, 2],
     }
-    assert shown["totals"] == {"starting": 0, "ready": 0, "failed": 0, "gone": 2, "submitted": 2}
+    assert shown["totals"] == {"starting": 0, "ready": 0, "failed": 0, "deleted": 2, "submitted": 2}
     assert sum(shown["created"]) == 2
     assert sum(shown["got_ready"]) == shown["got_ready_total"] == shown["failed_total"] == 1
 
@@ -85,7 +86,7 @@ def test_every_bin_says_what_the_events_say_up_to_its_end(
         seen = Counter(event["event"] for event in events if event["t_ms"] < until)
         ended = sum(seen[end] for end in ENDS)
         assert states["starting"][place] == seen["create_submitted"] - ended
-        assert states["gone"][place] == seen["delete_ok"]
+        assert states["deleted"][place] == seen["delete_ok"]
         assert states["ready"][place] + states["failed"][place] == ended - seen["delete_ok"]
 
 
@@ -139,20 +140,31 @@ def test_those_that_never_got_ready_take_at_least_the_timeout() -> None:
     assert figures["at_least"] == ["p95", "p99", "max"]
 
 
+ANY_LIVES = st.lists(st.tuples(st.floats(1, 1e5), st.sampled_from(ENDS)), min_size=1, max_size=20)
+
+
+@given(ANY_LIVES)
+def test_time_to_ready_is_that_of_the_summary(lives: list[tuple[float, str]]) -> None:
+    """Whatever became of the sandboxes: the page and the file never disagree."""
+    events = [event for number, (took, end) in enumerate(lives) for event in _life(number, 0, took, end)]
+    found = _live(events, timeout_ms=30_000.0).snapshot(0)["time_to_ready_ms"]
+    assert found == bucket(events, timeout_ms=30_000.0)["time_to_ready_ms"]
+
+
 def test_deletes_of_others_and_second_deletes_move_nothing() -> None:
     """A foreign sandbox under the run's label is no sandbox of the run."""
     twice = _life(1, 0, 100)
     foreign = {**twice[-1], "sandbox_id": "foreign", "task": None}
     shown = _live([*twice, twice[-1], foreign]).snapshot(0)
-    assert shown["totals"]["gone"] == 1
-    assert shown["states"]["gone"][-1] == 1
+    assert shown["totals"]["deleted"] == 1
+    assert shown["states"]["deleted"][-1] == 1
 
 
 def test_a_task_lost_before_its_create_was_known_counts_as_failed_alone() -> None:
     """It never was starting."""
     lost = {"event": "lost", "t_ms": 10.0, "task": 1, "sandbox_id": None, "submitted": False, **ABOUT}
     assert _live([lost]).snapshot(0)["totals"] == {
-        "starting": 0, "ready": 0, "failed": 1, "gone": 0, "submitted": 0,
+        "starting": 0, "ready": 0, "failed": 1, "deleted": 0, "submitted": 0,
     }  # fmt: skip
 
 
@@ -188,4 +200,4 @@ def test_ten_thousand_sandboxes_are_small_and_quick() -> None:
     shown = live.snapshot(0)
     assert time.monotonic() - began < 1  # it takes about 10 ms; the benchmark is elsewhere
     assert len(json.dumps(shown)) < 20_000
-    assert shown["totals"]["gone"] == 10_000
+    assert shown["totals"]["deleted"] == 10_000

@@ -27,8 +27,8 @@ class State(StrEnum):
     READY = "ready"
     FAILED = "failed"
     """It has a result and never got ready: refused, failed, too late, interrupted or lost."""
-    GONE = "gone"
-    """Its delete was accepted."""
+    DELETED = "deleted"
+    """Its delete was accepted; it is gone once the list does not show it."""
 
 
 _FAILED = {
@@ -119,6 +119,8 @@ class Live:
             self._at_least_ms.append(self._timeout_ms)
         elif kind == EventKind.INTERRUPTED:
             self._at_least_ms.append(event["waited_ms"])
+        elif kind == EventKind.LOST and event["sandbox_id"] is not None:
+            self._at_least_ms.append(0.0)  # nobody knows, as in the summary
         if kind == EventKind.LOST and not event["submitted"]:
             self._enter(event, at, State.FAILED)
         else:
@@ -127,7 +129,7 @@ class Live:
     def _remove(self, event: Event, at: float) -> None:
         before = self._state_of.get(event["sandbox_id"])
         if before in (State.READY, State.FAILED):  # not of a foreign one, and not twice
-            self._move(event, at, before, State.GONE)
+            self._move(event, at, before, State.DELETED)
 
     def _enter(self, event: Event, at: float, state: State) -> None:
         self._changes.add(state, at)

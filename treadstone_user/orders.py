@@ -14,6 +14,8 @@ class Ending(StrEnum):
 
     COMPLETED = "completed"
     """Every planned sandbox has its result."""
+    INCOMPLETE = "incomplete"
+    """Nothing is left to do, but tasks were lost with their worker."""
     STOPPED = "stopped"
     """Locust's run time was reached, or somebody stopped the test in the web UI."""
     FAILED = "failed"

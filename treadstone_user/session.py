@@ -20,6 +20,7 @@ from treadstone_user.eventlog import EventLog, read_events, utc_now
 from treadstone_user.exitcode import ExitCode, judge, worst
 from treadstone_user.ledger import Ledger
 from treadstone_user.live import Live
+from treadstone_user.model import EventKind
 from treadstone_user.orders import Ending, Hands, Orders, Phase
 from treadstone_user.plan import Plan
 from treadstone_user.progress import Progress, Tally
@@ -97,6 +98,8 @@ class Session:
         """Begin the finish, if nobody has; returns at once."""
         if self._finishing is None:
             self.closing = True
+            if ending is Ending.COMPLETED and self._tally.counts[EventKind.LOST]:
+                ending = Ending.INCOMPLETE
             if self.ending is not Ending.FAILED:
                 self.ending = ending
             self.phase = Phase.DRAINING

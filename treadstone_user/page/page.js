@@ -2,7 +2,7 @@
 "use strict";
 
 const BASE = location.pathname.replace(/\/+$/, "");
-const STATES = ["starting", "ready", "failed", "gone"];
+const STATES = ["starting", "ready", "failed", "deleted"];
 const at = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const number = (value) => value.toLocaleString("en-US");
@@ -55,6 +55,7 @@ function headline(run) {
     if (left(run)) wrong.push(run.cleanup.ran ? "not all is known to be gone" : "the sandboxes were left");
     if (run.ending === "interrupted") wrong.push("it was interrupted");
     if (run.ending === "failed") wrong.push("it could not go on");
+    if (run.ending === "incomplete") wrong.push("a worker was lost");
     const failed = run.live.failed_total;
     const result = `${number(got)}${of} sandboxes got ready${failed ? `, ${number(failed)} did not` : ""}`;
     if (!left(run)) wrong.push("all are gone");
@@ -62,7 +63,7 @@ function headline(run) {
   }
   if (run.phase === "cleaning up") {
     const rest = run.cleanup ? run.cleanup.remaining : 0;
-    return `Cleaning up: ${number(rest)} still to be removed, ${number(now.gone)} gone`;
+    return `Cleaning up: ${number(now.deleted)} deleted, ${number(rest)} not seen gone yet`;
   }
   const parts = [`${number(got)}${of} sandboxes ready`, `${number(now.starting)} starting`];
   if (now.failed) parts.push(`${number(now.failed)} failed`);
@@ -71,8 +72,8 @@ function headline(run) {
 
 function advice(run) {
   if (left(run)) {
-    const what = run.cleanup.ran ? run.cleanup.problem : run.cleanup.reason;
-    return `${what}. What is left carries the label ${run.label}; ${run.remedy}.`;
+    const what = run.cleanup.ran ? `Clean-up not complete (${run.cleanup.problem})` : `No clean-up (${run.cleanup.reason})`;
+    return `${what}: what is left carries the label ${run.label}; ${run.remedy}.`;
   }
   return null;
 }
@@ -92,7 +93,7 @@ function tiles(run) {
   const now = run.live.totals;
   const meaning = {
     starting: "create sent, no result yet", ready: "ready, not deleted yet",
-    failed: "refused, failed, late or broken off", gone: "deleted",
+    failed: "refused, failed, late or broken off", deleted: "delete accepted",
   };
   const made = [["", "planned", run.planned === null ? "no total" : number(run.planned), "of the scenario"]];
   made.push(["", "submitted", number(now.submitted), "creates sent"]);
@@ -195,7 +196,7 @@ function cleanup(run) {
   const done = run.cleanup;
   const say = (text, kind) => fill(at("cleanup"), make("p", text, ...(kind ? [kind] : [])));
   if (!done) say("It begins when the run ends, and deletes what carries the run's label until none is left.");
-  else if (!done.ran) say(`It did not run (${done.reason}): the sandboxes stay. ${run.remedy}.`, "bad");
+  else if (!done.ran) say(`It did not run (${done.reason}): the sandboxes stay; ${run.remedy}.`, "bad");
   else if (done.verified) say(`All ${plural(done.found, "sandbox")} that were found are gone; the server's whole list shows none left.`, "good");
   else if (run.phase !== "finished") say(`Pass ${done.passes}: ${plural(done.found, "sandbox")} found, ${number(done.remaining)} still to go.`);
   else say(`Not complete: ${done.problem}. ${number(done.remaining)} may be left; ${run.remedy}.`, "bad");
@@ -248,7 +249,7 @@ function show(view) {
   const began = performance.now();
   const run = view.run;
   at("run").hidden = run === null;
-  const failed = run && (left(run) || run.ending === "failed");
+  const failed = run && (left(run) || ["failed", "incomplete"].includes(run.ending));
   at("phase").classList.toggle("bad", Boolean(failed || view.problem));
   if (view.problem || run === null) {
     at("phase").textContent = view.problem ? "not started" : "no run yet";

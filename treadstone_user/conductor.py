@@ -58,7 +58,7 @@ class Conductor:
         self._watcher: gevent.Greenlet[..., None] | None = None
         self._ramped_up = Flag()
         self._quitting = False
-        self._headless = False
+        self._headless, self._code_on_error = False, int(ExitCode.REQUESTS_FAILED)
         self._shown = Shown()
         self._codes: list[ExitCode] = []
 
@@ -95,7 +95,8 @@ class Conductor:
             self._environment.host = settings.base_url.url  # the web UI shows it
         if self._web_ui is not None:
             install(self._web_ui, self._shown, base_path=options.web_base_path or "")
-        self._headless = options.headless  # frozen: the web form can overwrite any option
+        # Frozen: a request to /swarm can overwrite any option.
+        self._headless, self._code_on_error = options.headless, options.exit_code_on_error
         signals.initialized()
         self._listen()
 
@@ -247,7 +248,7 @@ class Conductor:
         runner = self._environment.runner
         failed = runner is not None and bool(runner.errors or runner.exceptions)
         if code == ExitCode.REQUESTS_FAILED or (code == ExitCode.OK and failed):
-            code = self._options.exit_code_on_error
+            code = self._code_on_error
         self._environment.process_exit_code = code
 
 

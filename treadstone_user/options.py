@@ -36,9 +36,15 @@ NO_SCENARIO = "none: a steady load"
 
 
 class _FormChoices(list[str]):
-    """What the web form offers; the command line takes files besides."""
+    """What the web form offers: names, and what the command line says, which may be any file.
 
-    def __contains__(self, _: object) -> bool:
+    argparse asks of each value that it reads whether it is a choice. All are, and the form must
+    offer them: its select would show the first choice instead, and start another run than it says.
+    """
+
+    def __contains__(self, value: object) -> bool:
+        if not super().__contains__(value):
+            self.append(str(value))
         return True
 
 

@@ -106,7 +106,7 @@ def test_errors_by_step_and_kind() -> None:
         "error_kind": "quota_exceeded",
         **ABOUT,
     }
-    submitted = {"event": "create_submitted", "t_ms": 1.0, **ABOUT}
+    submitted = {"event": "create_submitted", "task": 1, "t_ms": 1.0, **ABOUT}
     events = [submitted, {**refused, "task": 1}, submitted, {**refused, "task": 2}]
     events += _life(3, 0, 10, "failed_status") + _life(4, 0, 10, "poll_timeout") + _life(5, 0, 10, "lost")
     events += [{"event": "poll_err", "t_ms": 9.0, "http_status": None, "error_kind": "connect_error"}]
@@ -149,6 +149,14 @@ def test_time_to_ready_is_that_of_the_summary(lives: list[tuple[float, str]]) ->
     events = [event for number, (took, end) in enumerate(lives) for event in _life(number, 0, took, end)]
     found = _live(events, timeout_ms=30_000.0).snapshot(0)["time_to_ready_ms"]
     assert found == bucket(events, timeout_ms=30_000.0)["time_to_ready_ms"]
+
+
+def test_those_still_waited_for_take_at_least_as_long_as_they_have_been() -> None:
+    """While a run goes, its figures are not those of its fastest sandboxes."""
+    events = _life(1, 0, 1000.0) + [event for n in (2, 3) for event in _life(n, 500, 9000.0)[:2]]
+    figures = _live(events).snapshot(4500)["time_to_ready_ms"]
+    assert (figures["n"], figures["p50"], figures["max"]) == (3, 4000.0, 4000.0)
+    assert figures["at_least"] == ["p50", "p95", "p99", "max"]
 
 
 def test_deletes_of_others_and_second_deletes_move_nothing() -> None:

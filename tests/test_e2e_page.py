@@ -46,7 +46,7 @@ def locust(tmp_path: Path) -> Iterator[tuple[Run, WebUi, Page]]:
 def test_the_page_before_a_run_while_it_goes_and_after_it(locust: tuple[Run, WebUi, Page]) -> None:
     """It begins empty, moves with the run, and keeps the last one; its files are those of the folder."""
     run, web, page = locust
-    assert page.state() == {"run": None, "problem": None}
+    assert page.state() == {"run": None, "problem": None, "preparing": False}
     html = page.get()
     assert html.ok
     assert "text/html" in html.headers["Content-Type"]
@@ -210,7 +210,7 @@ def test_the_page_behind_a_base_path(tmp_path: Path) -> None:
     with web_run(tmp_path, port, "--web-base-path", "/load", *FAST) as run:
         run.until(lambda _: WebUi(port, "/load").is_up())
         assert page.get().ok
-        assert page.state() == {"run": None, "problem": None}
+        assert page.state() == {"run": None, "problem": None, "preparing": False}
         assert page.get("/assets/page.js").ok
         assert Page(port).get().status_code == 404
         assert 'href="/load/treadstone"' in http.get(f"http://127.0.0.1:{port}/load/", timeout=10).text

@@ -133,6 +133,7 @@ class Conductor:
             # In a second run it would still say "stopped", and Stop would do nothing.
             environment.runner.update_state(STATE_SPAWNING)
         self._await_previous(environment)
+        self._shown.preparing()
         self._ramped_up.clear()
         self._session = self._crew = None
         load: Load | None = None

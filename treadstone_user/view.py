@@ -64,21 +64,29 @@ class Shown:
     def __init__(self) -> None:
         self._session: Session | None = None
         self._problem: str | None = None
+        self._preparing = False
         self._folders: dict[str, Path] = {}
+
+    def preparing(self) -> None:
+        """Say that a run is asked for, and its server is checked."""
+        self._preparing, self._problem = True, None
 
     def started(self, session: Session) -> None:
         """Show a run from now on."""
-        self._session, self._problem = session, None
+        self._session, self._preparing = session, False
         self._folders[session.folder.run_id] = session.folder.path
 
     def not_started(self, problem: str) -> None:
         """Say why a run did not start."""
-        self._problem = problem
+        self._problem, self._preparing = problem, False
 
     def view(self) -> dict[str, Any]:
-        """``run``, None where there was none so far, and ``problem``, None where all is well."""
+        """``run``, None where there was none so far; ``preparing``, whether the next one is on its way.
+
+        ``problem`` says why it did not start, None where all is well.
+        """
         run = describe_run(self._session) if self._session is not None else None
-        return {"run": run, "problem": self._problem}
+        return {"run": run, "problem": self._problem, "preparing": self._preparing}
 
     def folder(self, run_id: str) -> Path | None:
         """The folder of a run of this process; None for any other."""

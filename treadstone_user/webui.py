@@ -31,7 +31,10 @@ class Source(Protocol):
     """Where the page gets its content from."""
 
     def view(self) -> Mapping[str, Any]:
-        """``run``: the present run, or the last one, or None; ``problem``: why the last one did not start."""
+        """``run``: the present run, or the last one, or None; ``preparing``: whether the next is on its way.
+
+        ``problem``: why that did not start, or None.
+        """
         ...
 
     def folder(self, run_id: str) -> Path | None:

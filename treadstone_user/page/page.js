@@ -73,7 +73,7 @@ function headline(run) {
 function advice(run) {
   if (left(run)) {
     const what = run.cleanup.ran ? `Clean-up not complete (${run.cleanup.problem})` : `No clean-up (${run.cleanup.reason})`;
-    return `${what}: what is left carries the label ${run.label}; ${run.remedy}.`;
+    return `${what}: what is left carries the label ${run.label}; ${run.remedy}`;
   }
   return null;
 }
@@ -112,7 +112,7 @@ function layout(more) {
   return {
     margin: { l: 55, r: 15, t: 10, b: 45 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: css("ink"), family: "system-ui, sans-serif", size: 13 },
-    legend: { orientation: "h", y: 1.12 }, hovermode: "x unified",
+    legend: { orientation: "h", y: 1, yanchor: "bottom", traceorder: "normal" }, hovermode: "x unified",
     hoverlabel: { bgcolor: css("panel"), font: { color: css("ink") } },
     xaxis: { ...axis, ...more.x }, yaxis: { ...axis, rangemode: "tozero", ...more.y },
     shapes: more.shapes || [], annotations: more.annotations || [], bargap: 0.05,
@@ -157,8 +157,8 @@ function drawReady(live) {
   const bound = (name) => (figures.at_least.includes(name) ? "≥ " : "") + seconds(figures[name]);
   table(at("percentiles"), ["", "time"], [...marks, ...(marks.length ? ["max"] : [])].map((name) => [name, bound(name)]));
   const few = figures.unsupported.length ? ` Too few for ${figures.unsupported.join(" and ")}.` : "";
-  const never = figures.at_least.length ? " Those that never got ready count as at least the time they were waited for (≥)." : "";
-  at("ready-text").textContent = figures.n ? `${plural(figures.n, "sandbox")} with a result.${few}${never}` : "None is ready yet.";
+  const never = figures.at_least.length ? " Those that are not ready count as at least the time they were waited for (≥)." : "";
+  at("ready-text").textContent = figures.n ? `Of ${plural(figures.n, "sandbox")} created.${few}${never}` : "None is created yet.";
 }
 
 function drawRates(live) {
@@ -167,8 +167,8 @@ function drawRates(live) {
   const rate = (counts) => {
     const rates = [];
     for (let bin = 0; bin < last; bin += together) {
-      const part = counts.slice(bin, bin + together);
-      rates.push(part.reduce((sum, count) => sum + count, 0) / ((part.length * live.bin_ms) / 1000));
+      const part = counts.slice(bin, bin + together);  // the last one may have only begun
+      rates.push(part.reduce((sum, count) => sum + count, 0) / ((together * live.bin_ms) / 1000));
     }
     return rates;
   };
@@ -188,6 +188,7 @@ function drawRates(live) {
 function errors(live) {
   if (!live.errors.length) { fill(at("errors"), make("p", "None.", "good")); return; }
   const made = make("table");
+  made.className = "words";
   table(made, ["step", "error", "count"], live.errors.map((row) => [row.step, row.error, number(row.count)]));
   fill(at("errors"), made);
 }
@@ -196,10 +197,10 @@ function cleanup(run) {
   const done = run.cleanup;
   const say = (text, kind) => fill(at("cleanup"), make("p", text, ...(kind ? [kind] : [])));
   if (!done) say("It begins when the run ends, and deletes what carries the run's label until none is left.");
-  else if (!done.ran) say(`It did not run (${done.reason}): the sandboxes stay; ${run.remedy}.`, "bad");
+  else if (!done.ran) say(`It did not run (${done.reason}): the sandboxes stay; ${run.remedy}`, "bad");
   else if (done.verified) say(`All ${plural(done.found, "sandbox")} that were found are gone; the server's whole list shows none left.`, "good");
   else if (run.phase !== "finished") say(`Pass ${done.passes}: ${plural(done.found, "sandbox")} found, ${number(done.remaining)} still to go.`);
-  else say(`Not complete: ${done.problem}. ${number(done.remaining)} may be left; ${run.remedy}.`, "bad");
+  else say(`Not complete: ${done.problem}. ${number(done.remaining)} may be left; ${run.remedy}`, "bad");
 }
 
 function client(run) {
@@ -248,9 +249,16 @@ function files(run) {
 function show(view) {
   const began = performance.now();
   const run = view.run;
-  at("run").hidden = run === null;
+  at("run").hidden = run === null || view.preparing;
   const failed = run && (left(run) || ["failed", "incomplete"].includes(run.ending));
-  at("phase").classList.toggle("bad", Boolean(failed || view.problem));
+  at("phase").classList.toggle("bad", Boolean(!view.preparing && (failed || view.problem)));
+  if (view.preparing) {
+    at("phase").textContent = "starting";
+    say("A run is being prepared: its server is checked");
+    tell(null);
+    fill(at("facts"));
+    return;
+  }
   if (view.problem || run === null) {
     at("phase").textContent = view.problem ? "not started" : "no run yet";
     say(view.problem ? "The run did not start" : "Start a run in Locust's form, and watch it here");

@@ -367,6 +367,19 @@ def test_a_worker_whose_spool_cannot_be_written_takes_no_more_tasks(
     assert any("takes no more tasks" in line and "cannot be written" in line for line in crew.said)
 
 
+def test_a_run_whose_only_worker_takes_no_more_tasks_cannot_go_on(make: Callable[..., MakeCrew]) -> None:
+    """It is still there, so Locust would wait; but tasks are left that nobody takes."""
+    crew = make(tasks=50, budget=2)
+    worker = crew.worker(create_sec=0.05)
+    while not worker.created:
+        gevent.sleep(0.01)
+    assert worker.engagement is not None
+    worker.engagement.drain()
+    assert worker.engagement.over.wait(timeout=5)
+    assert crew.useless == 1
+    assert not crew.plan.finished.is_set()
+
+
 class ByHand:
     """A crew whose one worker is this test: it sends reports and reads answers."""
 

@@ -138,7 +138,7 @@ def _open_session(
             spools=folder.spools,
             send=relay.send,
             present=relay.present,
-            on_useless=lambda: session.fail("no worker can take part: the run ends", ExitCode.MISTAKE),
+            on_useless=lambda: session.fail("no worker can take part: the run ends", _code(session)),
             say=_log.info,
         )
     hands = load or crew
@@ -157,6 +157,11 @@ def _open_session(
         at_end=target.close,
     )
     return Opened(session, load, crew)
+
+
+def _code(session: Session) -> ExitCode:
+    """Of a run without workers: a mistake of the user's, unless some of it was done."""
+    return ExitCode.INCOMPLETE if session.has_begun else ExitCode.MISTAKE
 
 
 def _assignment(worker: str, settings: Settings, prepared: Prepared, log: EventLog) -> Assignment:

@@ -39,7 +39,7 @@ class Crew:
     spools: where the spools of workers on this machine lie.
     send: takes a message to a worker, by its node.
     present: the nodes that Locust has not missed.
-    on_useless: called when no worker that is there can take part.
+    on_useless: called when no worker that is there takes tasks any more, or ever did.
     """
 
     def __init__(
@@ -108,8 +108,13 @@ class Crew:
         if member.state is not State.REFUSED:
             member.state, member.problem = State.REFUSED, problem
             self._say(f"{member.title} takes no tasks: {problem}")
+        self._heed_useless()
+
+    def _heed_useless(self) -> None:
+        """Without a worker that takes tasks, or may yet, a run would wait for ever."""
         there = [self._members.get(node) for node in self._present()]
-        if there and all(one is not None and one.state is State.REFUSED for one in there):
+        may = (State.PREPARING, State.WORKING)
+        if there and not self._closing and all(one is not None and one.state not in may for one in there):
             self._on_useless()
 
     def _on_report(self, member: Member, report: Report) -> None:
@@ -163,6 +168,7 @@ class Crew:
             self._say(f"{member.title} has left; it began {len(member.submitted)} sandboxes")
         self._share_out()
         self._moved.set()
+        self._heed_useless()
 
     # What workers are told
 

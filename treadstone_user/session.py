@@ -118,6 +118,11 @@ class Session:
             return self._cleaner.outcome.describe()
         return self._cleaned
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a create was sent."""
+        return self._tally.counts[EventKind.CREATE_SUBMITTED] > 0
+
     def interrupt(self) -> None:
         """Begin the finish over a signal, or take note that one came while it goes."""
         self.ending = Ending.INTERRUPTED

@@ -17,6 +17,10 @@ class CalledOff(Exception):
     """The run ends: a create that waited for its place is not sent."""
 
 
+class NotSent(Exception):
+    """Its event could not be written, so a create is not sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a scenario says about each lifecycle; times in seconds, intervals in minutes.
@@ -83,13 +87,18 @@ class Lifecycle:
                 raise CalledOff
             self._log.write(EventKind.CREATE_SUBMITTED, **about, queue_ms=queued * 1000)
             if self._log.broken:  # a create that no ledger knows of is not sent
-                raise CalledOff
+                raise NotSent
 
         rules = self._rules
         spec = CreateSpec(task.variant, rules.label, rules.auto_stop_interval, rules.auto_delete_interval)
         name = f"1_create {task.variant.title}"
         try:
             reply = self._transport.create(spec, before_send=submit)
+        except NotSent:
+            # Listeners have heard that it was submitted; a worker's master may even have it in its log.
+            told = {"http_status": None, "error_kind": "not_sent", "error": "the event log cannot be written"}
+            self._log.write(EventKind.CREATE_ERR, **about, **told, latency_ms=None, queue_ms=None)
+            return None
         except CallError as error:
             self._log.write(EventKind.CREATE_ERR, **about, **describe_failure(error))
             self._report(Step(name, error.timing.latency_ms, error.cause))

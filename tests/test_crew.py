@@ -265,6 +265,18 @@ def test_the_budget_holds_while_workers_join(make: Callable[..., MakeCrew]) -> N
     assert all(worker.created for worker in workers)
 
 
+def test_the_concurrency_goes_to_workers_that_have_users(make: Callable[..., MakeCrew]) -> None:
+    """Locust may put the only user anywhere: the others get no share, and the run goes on."""
+    crew = make(tasks=6, budget=1)
+    for _ in range(2):
+        crew.worker(users=0)
+    worker = crew.worker(users=1)
+    assert crew.plan.finished.wait(timeout=20)
+    assert len(worker.created) == 6
+    health = {row["who"][:2]: row["figures"]["share_of_concurrency"] for row in crew.crew.health()}
+    assert health == {"w1": 0, "w2": 0, "w3": 1}
+
+
 def test_sandboxes_that_are_waited_for_hold_no_tasks_up(make: Callable[..., MakeCrew]) -> None:
     """The budget is of calls: a worker begins the next create while it waits for the last sandbox."""
     crew = make(tasks=8, budget=2)
@@ -388,22 +400,25 @@ class ByHand:
     def __init__(self, crew: MakeCrew) -> None:
         self.crew = crew
         self.answers: list[Answer] = []
+        self._to_others = crew.crew._send
         crew.crew._send = self._hear
         crew.present.add("hand")
         crew.crew.receive("hand", Join(version=__version__, host="here", machine="m", pid=1))
         self._number = 0
 
-    def _hear(self, _: str, message: Message) -> None:
-        if isinstance(message, Answer):
+    def _hear(self, node: str, message: Message) -> None:
+        if node != "hand":
+            self._to_others(node, message)
+        elif isinstance(message, Answer):
             self.answers.append(message)
 
     def report(self, *events: dict[str, Any], **more: Any) -> Answer:
         """Send a report with these events; returns the answer to it."""
         self._number += 1
         state: dict[str, Any] = {"done": [], "got": 0, "want": 0, "holds": 0, "client": None}
-        state |= {"clock_error_ms": 0.1, "problem": None, **more}
+        state |= {"clock_error_ms": 0.1, "problem": None, "heard": len(self.answers), **more}
         lines = [json.dumps(event) for event in events]
-        self.crew.crew.receive("hand", Report(RUN_ID, self._number, lines, **state))
+        self.crew.crew.receive("hand", Report(RUN_ID, self._number, events=lines, **state))
         return self.answers[-1]
 
 
@@ -420,6 +435,23 @@ def test_tasks_that_a_worker_that_left_has_not_begun_go_to_another_one(
     assert [number for number, _ in worker.report(want=2, holds=3).tasks] == [1, 2]
     worker.report(client={"cores": 1, "cpu_sec": 0, "cpu_cli_sec": 0, "cpu_of_all_cores": 0})
     assert [task.number for task in iter(lambda: crew.plan.take(wait=False), None)] == [1, 2, 3]
+
+
+def test_a_share_on_its_way_counts_as_held(make: Callable[..., MakeCrew]) -> None:
+    """A worker that has not heard of its smaller share may use the larger one in a moment."""
+    crew = make(tasks=20, budget=6)
+    worker = ByHand(crew)
+    assert worker.report(want=6, holds=0).share == 6
+    first = len(worker.answers)
+    other = crew.worker(users=6)
+    gevent.sleep(0.1)
+    assert (worker.answers[-1].share, other.created) == (3, []), "told, and not heard yet"
+    worker.report(want=0, holds=6, got=6, heard=first)
+    gevent.sleep(0.1)
+    assert other.created == []
+    worker.report(want=0, holds=3, got=6)
+    gevent.sleep(0.1)
+    assert other.created
 
 
 def test_a_task_that_has_ended_is_not_lost_with_its_worker(make: Callable[..., MakeCrew]) -> None:

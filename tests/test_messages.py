@@ -36,9 +36,10 @@ MESSAGES: list[Message] = [
     Refusal(run_id="r", problem="no key"),
     Report(
         "r",
-        1,
-        ['{"seq": 1}'],
-        [1],
+        number=1,
+        heard=0,
+        events=['{"seq": 1}'],
+        done=[1],
         got=1,
         want=2,
         holds=3,
@@ -46,7 +47,9 @@ MESSAGES: list[Message] = [
         client={"a": [1]},
         problem=None,
     ),
-    Answer("r", heard=1, acknowledged=1, first=0, tasks=[(1, 0)], share=3, neighbours=1, drain=False),
+    Answer(
+        "r", number=1, heard=1, acknowledged=1, first=0, tasks=[(1, 0)], share=3, neighbours=1, drain=False
+    ),
 ]
 
 

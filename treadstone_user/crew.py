@@ -125,13 +125,13 @@ class Crew:
         for line in report.events if not self._over else ():
             self._on_event(member, json.loads(line))
         if report.number > member.heard:
-            member.heard = report.number
+            member.heard, before = report.number, (member.share.holds, member.has_users, *member.precedence)
             self._settle(member, report)
             if report.problem is not None and member.problem is None:
                 member.problem = report.problem
                 self._say(f"{member.title} takes no more tasks: {report.problem}")
-            if member.share.holds != report.holds:
-                member.share.holds = report.holds
+            member.hold(report.holds, report.heard)
+            if (member.share.holds, member.has_users, *member.precedence) != before:
                 self._share_out()
             if report.client is not None and member.state is State.WORKING:
                 self._on_drained(member, report.client)
@@ -155,6 +155,7 @@ class Crew:
 
     def _settle(self, member: Member, report: Report) -> None:
         member.got, member.want = report.got, report.want
+        member.has_users = member.has_users or report.want > 0
         for number in report.done:
             if (task := member.in_hand.pop(number, None)) is not None:
                 self._plan.resolved(task)
@@ -176,7 +177,7 @@ class Crew:
         """Give tasks to all who want some, as long as there are any."""
         for member in self._working():
             fresh = False
-            while len(member.dealt) - member.got < member.want and member.share.granted > 0:
+            while member.room > 0:
                 task = self._plan.take(wait=False)
                 if task is None:
                     break
@@ -190,7 +191,13 @@ class Crew:
         """Deal the concurrency anew, and tell everybody whose share has changed."""
         working = self._working()
         before = [member.share.granted for member in working]
-        deal(self._budget, [member.share for member in working])
+        users = [member for member in working if member.has_users] or working
+        held = 0
+        for idle in working:
+            if idle not in users:
+                idle.share.granted = 0
+                held += idle.share.holds
+        deal(self._budget - held, [one.share for one in sorted(users, key=lambda one: one.precedence)])
         for member, granted in zip(working, before, strict=True):
             if member.share.granted != granted:
                 self._answer(member)
@@ -200,6 +207,7 @@ class Crew:
         tasks = member.dealt[member.got :]
         answer = Answer(
             run_id=self._run_id,
+            number=member.tell_share(),
             heard=member.heard,
             acknowledged=member.seq,
             first=member.got,
@@ -245,18 +253,7 @@ class Crew:
 
     def health(self) -> list[dict[str, Any]]:
         """How the workers fare at this moment."""
-        return [
-            {
-                "who": f"{member.name} ({member.host}, pid {member.pid})",
-                "state": f"{member.state}: {member.problem}" if member.problem else str(member.state),
-                "figures": {
-                    "sandboxes": len(member.submitted),
-                    "in_hand": len(member.in_hand),
-                    "share_of_concurrency": member.share.granted,
-                },
-            }
-            for member in self._members.values()
-        ]
+        return [member.health() for member in self._members.values()]
 
     def _tend(self) -> None:
         """Give up workers that are missing for long."""

@@ -18,7 +18,7 @@ from gevent.event import Event as Flag
 from treadstone_user.clientwatch import usable_cores
 from treadstone_user.load import Load, LoadRules
 from treadstone_user.messages import Answer, Report
-from treadstone_user.model import Event, EventKind, Task
+from treadstone_user.model import Task
 from treadstone_user.plan import Plan
 from treadstone_user.spool import Spool
 from treadstone_user.steps import Report as ReportStep
@@ -41,7 +41,6 @@ class DealtPlan(Plan):
         super().__init__(at_once=0)
         self.done: list[int] = []
         self._dealt: deque[Task] = deque()
-        self._not_begun: set[int] = set()
         self._takers = 0
         self._on_change = on_change
 
@@ -56,7 +55,6 @@ class DealtPlan(Plan):
 
     def give(self, task: Task) -> None:
         """Add a task from the master."""
-        self._not_begun.add(task.number)
         self._dealt.append(task)
         self._release()
 
@@ -65,20 +63,13 @@ class DealtPlan(Plan):
 
     def resolved(self, task: Task) -> None:
         """Take note that a task is over."""
-        self._not_begun.discard(task.number)
         self.done.append(task.number)
         self._on_change()
 
-    def add(self, event: Event) -> None:
-        """Take in an event: a task whose create was sent makes room for the next one."""
-        if event["event"] == EventKind.CREATE_SUBMITTED:
-            self._not_begun.discard(event["task"])
-
-    def wanted(self, share: int) -> int:
-        """How many more tasks could begin soon: as many as users wait for, and places come free."""
-        if self._closed:
-            return 0
-        return max(0, min(self._takers - len(self._dealt), share - len(self._not_begun)))
+    @property
+    def wanted(self) -> int:
+        """How many users wait for a task."""
+        return 0 if self._closed else max(0, self._takers - len(self._dealt))
 
     def _next(self) -> Task:
         return self._dealt.popleft()
@@ -114,13 +105,12 @@ class Engagement:
         self._send = send
         self._on_drained = on_drained
         self._changed, self._answered = Flag(), Flag()
-        self._got = self._share = self._number = self._heard = 0
+        self._got = self._share = self._number = self._heard = self._answer = 0
         self._client: dict[str, Any] | None = None
         self._problem: str | None = None
         self._draining: gevent.Greenlet[..., None] | None = None
         self._spool = spool(self._on_broken)
         self._plan = DealtPlan(self._changed.set)
-        self._spool.log.subscribe(self._plan.add)
         self._spool.log.subscribe(lambda _: self._changed.set())
         self.load = Load(
             transport=transport,
@@ -142,15 +132,20 @@ class Engagement:
                 self._got += 1
                 self._plan.give(Task(number, self._matrix[row]))
                 self._changed.set()
+        if answer.number > self._answer:  # an older one may come late
+            self._answer = answer.number
+            self._take_share(answer)
+        if answer.drain:
+            self.drain()
+        self._heard = max(self._heard, answer.heard)
+        self._answered.set()
+
+    def _take_share(self, answer: Answer) -> None:
         if answer.share != self._share:
             self._share = answer.share
             self._changed.set()
         starting = max(1, usable_cores() // max(1, answer.neighbours))
         self._transport.places.resize(in_flight=answer.share, starting=starting)
-        if answer.drain:
-            self.drain()
-        self._heard = max(self._heard, answer.heard)
-        self._answered.set()
 
     def drain(self) -> None:
         """Begin nothing more and end what goes on; returns at once. `over` is set when all is delivered."""
@@ -216,10 +211,11 @@ class Engagement:
         return Report(
             run_id=self.run_id,
             number=self._number,
+            heard=self._answer,
             events=[json.dumps(event) for event in events],
             done=list(self._plan.done),
             got=self._got,
-            want=self._plan.wanted(self._share),
+            want=self._plan.wanted,
             holds=self._holds,
             clock_error_ms=self._clock_error_ms,
             client=self._client if everything else None,

@@ -38,9 +38,14 @@ class Member:
     problem: str | None = None
     share: Share = field(default_factory=Share)
     heard: int = 0
+    answers: int = 0
+    told: dict[int, int] = field(default_factory=dict)
+    """Shares by the numbers of the answers that told them, which it may not have heard so far."""
     seq: int = 0
     got: int = 0
     want: int = 0
+    has_users: bool = False
+    """Whether anybody has ever wanted a task there."""
     dealt: list[Task] = field(default_factory=list)
     in_hand: dict[int, Task] = field(default_factory=dict)
     submitted: set[int] = field(default_factory=set)
@@ -48,6 +53,32 @@ class Member:
     sandboxes: dict[int, str] = field(default_factory=dict)
     client: Mapping[str, Any] | None = None
     missing_since: float | None = None
+
+    def tell_share(self) -> int:
+        """Take note that it is told its share now; returns the number of the answer that tells it."""
+        self.answers += 1
+        self.told[self.answers] = self.share.granted
+        self.share.holds = max(self.share.holds, self.share.granted)
+        return self.answers
+
+    def hold(self, holds: int, heard: int) -> None:
+        """Take note of what it holds, and of the last answer that it had heard when it said so.
+
+        It may hold what it is told in a moment, too: those answers are on their way.
+        """
+        self.told = {number: share for number, share in self.told.items() if number > heard}
+        self.share.holds = max(holds, *self.told.values(), 0)
+
+    @property
+    def room(self) -> int:
+        """How many more tasks it may get: no more than its share wait there, so that others get some."""
+        waiting = len(self.in_hand.keys() - self.submitted)
+        return min(self.want - (len(self.dealt) - self.got), self.share.granted - waiting)
+
+    @property
+    def precedence(self) -> tuple[bool, bool]:
+        """Its place where the concurrency is dealt: what was begun is seen through first."""
+        return not self.in_hand, not self.want
 
     @property
     def title(self) -> str:
@@ -63,4 +94,16 @@ class Member:
             "problem": self.problem,
             "tasks": len(self.submitted),
             "clock_error_ms": self.clock_error_ms,
+        }
+
+    def health(self) -> dict[str, Any]:
+        """How the worker fares, for the live page."""
+        return {
+            "who": f"{self.name} ({self.host}, pid {self.pid})",
+            "state": f"{self.state}: {self.problem}" if self.problem else str(self.state),
+            "figures": {
+                "sandboxes": len(self.submitted),
+                "in_hand": len(self.in_hand),
+                "share_of_concurrency": self.share.granted,
+            },
         }

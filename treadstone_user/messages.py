@@ -58,11 +58,11 @@ class Refusal:
 class Report:
     """A worker's state.
 
-    number: counts the reports of this run.
+    number: counts the reports of this run. heard: the number of the last answer that has arrived.
     events: what has happened since the last acknowledged event, as JSON: msgpack cannot hold half
         a character, which a server may send.
     done: numbers of tasks that are over.
-    got: how many tasks have arrived so far. want: how many more it could begin now.
+    got: how many tasks have arrived so far. want: how many users wait for one.
     holds: the most calls that it may have in flight at this moment.
     clock_error_ms: how far its `t_ms` may be off the master's: half a round trip.
     client: what it saw of itself, once it is drained and everything is said; None before. Tasks in
@@ -72,6 +72,7 @@ class Report:
 
     run_id: str
     number: int
+    heard: int
     events: list[str]
     done: list[int]
     got: int
@@ -86,7 +87,7 @@ class Report:
 class Answer:
     """The master's state, for one worker.
 
-    heard: the number of the last report that has arrived.
+    number: counts the answers to this worker. heard: the number of the last report that has arrived.
     acknowledged: the `seq` of the last event that stands in the run's log.
     first, tasks: tasks by number and matrix row, the first of them the `first`-th of all dealt.
     share: how many calls it may have in flight. neighbours: workers on its machine, with it.
@@ -94,6 +95,7 @@ class Answer:
     """
 
     run_id: str
+    number: int
     heard: int
     acknowledged: int
     first: int

@@ -191,6 +191,14 @@ def test_what_is_left_is_named_with_a_command_that_can_be_copied(page: Browser) 
     assert page.text("#next").endswith("python -m treadstone_user sweep 20260101-000000")
 
 
+def test_a_run_in_which_sandboxes_failed_stands_out(page: Browser) -> None:
+    """All being gone is not all being well."""
+    over = {"ran": True, "verified": True, "problem": None, "found": 100, "remaining": 0}
+    show(page, view(burst(100), phase="finished", ending="completed", planned=100, cleanup=over))
+    assert page.text("#headline") == "98 of 100 sandboxes got ready, 2 did not; all are gone"
+    assert page.run("return document.querySelector('#phase').classList.contains('bad')")
+
+
 def test_a_run_that_is_prepared_or_refused_is_told(page: Browser) -> None:
     """A preflight takes seconds in which the last run must not be taken for the new one."""
     last = view(burst(100), phase="finished", ending="completed")
@@ -221,9 +229,9 @@ def test_dark_narrow_and_for_a_screen_reader(page: Browser) -> None:
     page.emulate("setEmulatedMedia", features=[dark])
     assert page.run("return getComputedStyle(document.body).backgroundColor") != light
     page.emulate("setEmulatedMedia", features=[])
-    page.emulate("setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+    page.emulate("setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=False)
     show(page, view(burst(300)))
-    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert page.run("return document.documentElement.scrollWidth") <= 360
     page.emulate("clearDeviceMetricsOverride")
     charts = page.texts(".chart + .says, .beside + .says")
     assert len(charts) == page.run("return document.querySelectorAll('.chart').length") == 3

@@ -250,7 +250,8 @@ function show(view) {
   const began = performance.now();
   const run = view.run;
   at("run").hidden = run === null || view.preparing;
-  const failed = run && (left(run) || ["failed", "incomplete"].includes(run.ending));
+  const failed = run && (left(run) || ["failed", "incomplete"].includes(run.ending) ||
+    (run.phase === "finished" && run.live.failed_total > 0));
   at("phase").classList.toggle("bad", Boolean(!view.preparing && (failed || view.problem)));
   if (view.preparing) {
     at("phase").textContent = "starting";

@@ -148,6 +148,7 @@ def page(locust: tuple[Run, WebUi], window: Browser) -> Browser:
     """The live page, which from now on shows what a test tells it to."""
     window.open(f"{locust[1].url}/treadstone")
     window.until(lambda: window.text("#headline") not in ("", "Loading…"))
+    window.until(lambda: window.run("return Boolean(window.Plotly)"))
     window.run("window.fetch = () => new Promise(() => {})")
     return window
 
@@ -168,6 +169,7 @@ def test_ten_thousand_sandboxes_are_drawn_in_300_ms(page: Browser) -> None:
     shown = view(burst(10_000))
     took = [show(page, shown) for _ in range(9)]
     assert "9,800 of 10,000 sandboxes ready" in page.text("#headline")
+    assert page.run("return document.querySelectorAll('.chart svg .trace').length") >= 5
     assert statistics.median(took) < 300, took
 
 
@@ -241,6 +243,24 @@ def test_dark_narrow_and_for_a_screen_reader(page: Browser) -> None:
     )
     assert landmarks == [1, 1, 1, 1]
     assert page.run("return document.querySelector('[role=status]').textContent")
+
+
+def test_the_charts_are_not_waited_for(locust: tuple[Run, WebUi], window: Browser) -> None:
+    """Their script is large: figures and texts are there before it, or without it."""
+    window.driver.execute_cdp_cmd("Network.enable", {})
+    window.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*charts.js*"]})
+    try:
+        window.open(f"{locust[1].url}/treadstone")
+        window.until(lambda: window.text("#headline") not in ("", "Loading…"))
+        show(window, view(burst(100)))
+        assert "98 of 10,000 sandboxes ready" in window.text("#headline")
+        assert "98 ready" in window.text("#states-text")
+        assert window.texts(".chart svg") == []
+    finally:
+        window.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+        window.complaints()
+    window.open(f"{locust[1].url}/treadstone")
+    window.until(lambda: window.run("return Boolean(window.Plotly)"))
 
 
 def test_nothing_is_fetched_from_elsewhere(locust: tuple[Run, WebUi], window: Browser) -> None:

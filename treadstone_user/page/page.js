@@ -120,6 +120,7 @@ function layout(more) {
 }
 
 function draw(id, traces, more) {
+  if (!window.Plotly) return;  // its script takes a second where the rest is there at once
   Plotly.react(at(id), traces, layout(more), { displayModeBar: false, responsive: true });
 }
 
@@ -321,5 +322,6 @@ async function follow() {
   setTimeout(follow, wait);
 }
 
+at("charts").addEventListener("load", () => { if (shown) show(JSON.parse(shown)); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = null; });
 follow();

@@ -233,7 +233,8 @@ def test_dark_narrow_and_for_a_screen_reader(page: Browser) -> None:
     page.emulate("setEmulatedMedia", features=[])
     page.emulate("setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=False)
     show(page, view(burst(300)))
-    assert page.run("return document.documentElement.scrollWidth") <= 360
+    # Charts follow the window a moment later.
+    page.until(lambda: page.run("return document.documentElement.scrollWidth") <= 360, timeout=10)
     page.emulate("clearDeviceMetricsOverride")
     charts = page.texts(".chart + .says, .beside + .says")
     assert len(charts) == page.run("return document.querySelectorAll('.chart').length") == 3

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import gevent
 from gevent.event import Event
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from gevent.pywsgi import WSGIServer
 from gevent.socket import wait_read
 
 from prep.localserver import profile as profiles
 from prep.localserver.accounts import Accounts
 from prep.localserver.app import create_app
+from prep.localserver.faults import Door, Faults, Outage, handler_for
 from prep.localserver.profile import Profile, ProfileError
 from prep.localserver.truth import JsonLines, TruthLog
 from prep.localserver.world import World
@@ -29,15 +30,6 @@ SEEDED_EMAIL = "local@example.com"
 USAGE_ERROR = 2
 _BACKLOG = 1024
 _GRACE_SECONDS = 0.2
-
-
-class PromptHandler(WSGIHandler):
-    """Answers at once: pywsgi sends head and body apart, and without this the body waits 40 ms for an ACK."""
-
-    def handle(self) -> None:
-        """Serve a connection."""
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().handle()
 
 
 class StartError(Exception):
@@ -73,28 +65,41 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     world = World(profile, clock=clock, on_gone=truth.gone)
     _seed(accounts, world, profile, environment.get(KEY_VARIABLE))
     wake, ending = Event(), Event()
+    faults, connections = Faults(profile), set[socket.socket]()
+    handler = handler_for(faults, connections)
+    door = Door(
+        lambda port: WSGIServer(
+            (HOST, port), app, backlog=_BACKLOG, log=None, error_log=None, handler_class=handler
+        )
+    )
+    on_create = Outage(profile.down, door, connections)
+    on_delete = Outage(profile.down_delete, door, connections)
+
+    def deleted() -> None:
+        wake.set()
+        on_delete.trigger()
+
     app = create_app(
         accounts=accounts,
         world=world,
         profile=profile,
         requests_log=_log(options.requests),
         clock=clock,
-        on_delete=wake.set,
+        faults=faults,
+        on_create=on_create.trigger,
+        on_delete=deleted,
     )
-    server = WSGIServer(
-        (HOST, options.port), app, backlog=_BACKLOG, log=None, error_log=None, handler_class=PromptHandler
-    )
-    _listen(server, options.port)
+    _listen(door, options.port)
     gevent.spawn(_keep_up, world, wake)
     if options.exit_with_parent:
         gevent.spawn(_end_with_parent, ending.set)
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         gevent.signal_handler(signal_number, ending.set)
-    print(f"listening on http://{HOST}:{server.server_port}", flush=True)
+    print(f"listening on http://{HOST}:{door.port}", flush=True)
     if KEY_VARIABLE not in environment:
-        print(_first_steps(f"http://{HOST}:{server.server_port}"), file=sys.stderr, flush=True)
+        print(_first_steps(f"http://{HOST}:{door.port}"), file=sys.stderr, flush=True)
     ending.wait()
-    server.stop(timeout=_GRACE_SECONDS)
+    door.stop(_GRACE_SECONDS)
     truth.finish(world.living(), clock())
 
 
@@ -156,9 +161,9 @@ def _seed(accounts: Accounts, world: World, profile: Profile, secret: str | None
     world.add_foreign(account)
 
 
-def _listen(server: WSGIServer, port: int) -> None:
+def _listen(door: Door, port: int) -> None:
     try:
-        server.start()
+        door.open(port)
     except OSError as error:
         raise StartError(f"cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}") from error
 

@@ -10,6 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from prep.localserver.accounts import Accounts
 from prep.localserver.errors import ApiError, internal_error
+from prep.localserver.faults import FAULT, Faults
 from prep.localserver.profile import Profile
 from prep.localserver.routes import AccountRoutes, SandboxRoutes
 from prep.localserver.truth import JsonLines, moment
@@ -23,15 +24,18 @@ def create_app(
     profile: Profile,
     requests_log: JsonLines,
     clock: Callable[[], float],
+    faults: Faults,
+    on_create: Callable[[], None],
     on_delete: Callable[[], None],
 ) -> Flask:
     """Put the application together."""
     app = Flask("prep.localserver", static_folder=None)
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the fields come in the recorded order
     AccountRoutes(accounts, world).register(app)
-    SandboxRoutes(accounts, world, profile, on_delete).register(app)
+    SandboxRoutes(accounts, world, profile, on_create, on_delete).register(app)
     _answer_errors(app)
     _log_requests(app, requests_log, clock)
+    faults.install(app)
     return app
 
 
@@ -66,6 +70,7 @@ def _log_requests(app: Flask, requests_log: JsonLines, clock: Callable[[], float
                 "path": request.path,
                 "status": response.status_code,
                 "sandbox_id": g.get("sandbox_id"),
+                "fault": g.get("fault") or request.environ.get(FAULT),
             }
         )
         return response

@@ -5,6 +5,11 @@ Clauses are separated by white space and each may stand once, in any order:
     ready=lognormal(2.0,0.4) error=2% never=5% gone=uniform(0.1,0.5) create=429:5%,500:1%
     latency=fixed(0.01) label_filter=on foreign=1500 clock=+37 seed=7
 
+and on a bad day:
+
+    list=500:5% get=500:5% delete=500:10%,429:5% lost=5% lost_delete=1% garble=cut:2%,html:2%
+    expire=20 down=5+30 down_delete=0+inf
+
 Distributions give seconds: `lognormal(median,sigma)`, `uniform(a,b)`, `exponential(mean)`, `fixed(x)`,
 `mix(share,rare,usual)`, or a bare number. A clause is a row in `CLAUSES` and a field of `Profile`: that is
 all that a new one takes.
@@ -16,7 +21,7 @@ import difflib
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +31,10 @@ from prep.localserver.errors import CREATE_REFUSALS
 MAX_SECONDS = 1_000_000.0
 MAX_SIGMA = 10.0
 MAX_FOREIGN = 100_000
+GARBLES = ("cut", "json", "html", "page", "big", "slow", "reset")
+"""Half a body; half a JSON; a proxy's page with 502, and with 200; 10 MB; a trickle; a connection reset."""
+
+_STATUSES = (404, 409, 429, 500, 502, 503)
 _LIMITS = {"sigma": MAX_SIGMA, "share": 1.0}
 
 
@@ -103,6 +112,22 @@ class Profile:
     clock: float = 0.0
     """Seconds that the server's clock is ahead of this machine's, negative if behind."""
     seed: int = 1
+    list: tuple[tuple[int, float], ...] = ()
+    """HTTP statuses with which lists are refused, each with its share; likewise gets and deletes."""
+    get: tuple[tuple[int, float], ...] = ()
+    delete: tuple[tuple[int, float], ...] = ()
+    lost: float = 0.0
+    """Share of creates that are carried out and never answered."""
+    lost_delete: float = 0.0
+    """Share of deletes that are carried out and never answered."""
+    garble: tuple[tuple[str, float], ...] = ()
+    """How answers to creates, gets and lists are garbled, each with its share."""
+    expire: float | None = None
+    """Seconds after which no credential is valid any more."""
+    down: tuple[float, float] | None = None
+    """Seconds from the first create until the server is away, and for how long it is."""
+    down_delete: tuple[float, float] | None = None
+    """The same, from the first delete."""
 
     @classmethod
     def parse(cls, text: str) -> Profile:
@@ -205,22 +230,40 @@ def _share(text: str) -> float:
     return _number(text.removesuffix("%"), at_most=100) / 100
 
 
-def _refusals(text: str) -> tuple[tuple[int, float], ...]:
-    refusals: dict[int, float] = {}
-    for part in text.split(","):
-        status_text, colon, share_text = part.partition(":")
-        if not colon:
-            raise ValueError(f"'{part}' is not STATUS:P%, such as 429:5%")
-        known = {str(status): status for status in CREATE_REFUSALS}
-        if status_text not in known:
-            raise ValueError(f"creates are not refused with {status_text}; there are {', '.join(known)}")
-        status = known[status_text]
-        if status in refusals:
-            raise ValueError(f"{status} given more than once")
-        refusals[status] = _share(share_text)
-    if sum(refusals.values()) > 1 + 1e-9:
-        raise ValueError("the shares add up to more than 100%")
-    return tuple(refusals.items())
+def _shares[T](
+    what: str, known: Mapping[str, T], example: str
+) -> Callable[[str], tuple[tuple[T, float], ...]]:
+    """A reader of ``NAME:P%`` pairs, of which each name is known and given once."""
+
+    def read(text: str) -> tuple[tuple[T, float], ...]:
+        shares: dict[T, float] = {}
+        for part in text.split(","):
+            name, colon, share_text = part.partition(":")
+            if not colon:
+                raise ValueError(f"'{part}' is not {example}")
+            if name not in known:
+                raise ValueError(f"{what} {name}; there are {', '.join(known)}")
+            if known[name] in shares:
+                raise ValueError(f"{name} given more than once")
+            shares[known[name]] = _share(share_text)
+        if sum(shares.values()) > 1 + 1e-9:
+            raise ValueError("the shares add up to more than 100%")
+        return tuple(shares.items())
+
+    return read
+
+
+def _refusals(calls: str, statuses: Iterable[int]) -> Callable[[str], tuple[tuple[int, float], ...]]:
+    known = {str(status): status for status in statuses}
+    return _shares(f"{calls} are not refused with", known, "STATUS:P%, such as 429:5%")
+
+
+def _window(text: str) -> tuple[float, float]:
+    after, plus, lasts = text.partition("+")
+    if not plus:
+        raise ValueError(f"'{text}' is not AFTER+LASTS in seconds, such as 5+30 or 5+inf")
+    endless = lasts == "inf"
+    return _number(after, at_most=MAX_SECONDS), math.inf if endless else _number(lasts, at_most=MAX_SECONDS)
 
 
 def _switch(text: str) -> bool:
@@ -235,12 +278,23 @@ CLAUSES: Mapping[str, Callable[[str], Any]] = MappingProxyType(
         "error": _share,
         "never": _share,
         "gone": _distribution,
-        "create": _refusals,
+        "create": _refusals("creates", CREATE_REFUSALS),
         "latency": _distribution,
         "label_filter": _switch,
         "foreign": lambda text: _whole_number(text, at_most=MAX_FOREIGN),
         "clock": _offset,
         "seed": lambda text: _whole_number(text, at_most=2**53),
+        "list": _refusals("lists", _STATUSES),
+        "get": _refusals("gets", _STATUSES),
+        "delete": _refusals("deletes", _STATUSES),
+        "lost": _share,
+        "lost_delete": _share,
+        "garble": _shares(
+            "answers are not garbled by", {kind: kind for kind in GARBLES}, "KIND:P%, such as cut:5%"
+        ),
+        "expire": lambda text: _number(text, at_most=MAX_SECONDS),
+        "down": _window,
+        "down_delete": _window,
     }
 )
 """Each clause's name, which is also its field in `Profile`, and how its value is read (ValueError if not)."""

@@ -113,16 +113,25 @@ class AccountRoutes:
 
 
 class SandboxRoutes:
-    """The sandboxes. `on_delete` is called after each accepted delete, which may be the next thing to end."""
+    """The sandboxes.
+
+    on_create, on_delete: called after each create and each accepted delete, which may be the next
+        thing to end.
+    """
 
     def __init__(
-        self, accounts: Accounts, world: World, profile: Profile, on_delete: Callable[[], None]
+        self,
+        accounts: Accounts,
+        world: World,
+        profile: Profile,
+        on_create: Callable[[], None],
+        on_delete: Callable[[], None],
     ) -> None:
         self._accounts = accounts
         self._world = world
         self._profile = profile
         self._latency = profile.stream("latency")
-        self._on_delete = on_delete
+        self._on_create, self._on_delete = on_create, on_delete
 
     def register(self, app: Flask) -> None:
         """Add the routes to an app."""
@@ -140,6 +149,7 @@ class SandboxRoutes:
         spec = read_create(request.get_data())
         try:
             sandbox, now = self._world.create(account, spec)
+            self._on_create()
         finally:
             gevent.sleep(self._profile.latency.sample(self._latency))
         g.sandbox_id = sandbox.id

@@ -12,8 +12,9 @@ import pytest
 
 from tests.runs import json_lines
 from tests.scripted import RUN_ID, Scripted, missing, page, rows, sandbox, taking_turns
-from treadstone_user.cleanup import Cleanup, Outcome, about_itself, list_all
+from treadstone_user.cleanup import Cleanup, Outcome, list_all
 from treadstone_user.eventlog import EventLog
+from treadstone_user.ledger import Fate, Ledger, about_itself
 from treadstone_user.model import Sandbox, SandboxPage
 from treadstone_user.retry import backoff
 from treadstone_user.steps import Step
@@ -65,7 +66,9 @@ class _Recorded:
         self._log = EventLog(self._path, worker="local")
         self.steps: list[Step] = []
         self.said: list[str] = []
-        orders: dict[str, Any] = {"persist": False, "at_once": 5, "about": about_itself, **more}
+        self.ledger = Ledger()
+        self._log.subscribe(self.ledger.add)
+        orders: dict[str, Any] = {"persist": False, "at_once": 5, "ledger": self.ledger, **more}
         self.cleanup = Cleanup(
             transport=transport,
             run_id=RUN_ID,
@@ -81,8 +84,14 @@ class _Recorded:
 
     @property
     def events(self) -> list[tuple[str, str, int | None]]:
-        """Kind, sandbox and HTTP status of each event."""
-        return [(e["event"], e["sandbox_id"], e["http_status"]) for e in json_lines(self._path)]
+        """Kind, sandbox and HTTP status of each call's event."""
+        events = [event for event in json_lines(self._path) if event["event"] != "gone"]
+        return [(e["event"], e["sandbox_id"], e["http_status"]) for e in events]
+
+    @property
+    def gone(self) -> list[str]:
+        """The sandboxes that were seen gone."""
+        return [e["sandbox_id"] for e in json_lines(self._path) if e["event"] == "gone"]
 
 
 Recorded = Callable[..., _Recorded]
@@ -109,6 +118,10 @@ def test_deletes_and_lists_until_none_is_left(recorded: Recorded) -> None:
         "ran": True,
         "passes": 5,
         "found": 3,
+        "deleted": 3,
+        "already_gone": 0,
+        "failed": 0,
+        "gone": 3,
         "remaining": {},
         "kept": {},
         "verified": True,
@@ -396,3 +409,38 @@ def test_a_sandbox_without_a_task_is_named_by_itself() -> None:
         "sandbox_id": "a",
     }
     assert about_itself(sandbox("a", storage_size="5Gi"))["storage_size"] is None
+
+
+def test_a_refused_credential_ends_it_soon(recorded: Recorded) -> None:
+    """Three lists in a row that answer 401: waiting for two minutes helps nobody."""
+    transport = Scripted(on_list=taking_turns(api_error(401, "Invalid or expired API key.")))
+    outcome = recorded(transport).run()
+    assert (outcome.verified, outcome.passes) == (False, 3)
+    assert "401 auth_error" in str(outcome.problem)
+
+
+def test_gone_is_what_a_whole_list_shows_no_more(recorded: Recorded) -> None:
+    """A delete that was accepted is told gone once, and only then."""
+    account = _Account(sandbox("a", "ready"), sandbox("b", "ready"), lingers=2)
+    cleaned = recorded(account.transport)
+    cleaned.run()
+    assert sorted(cleaned.gone) == ["a", "b"]
+    assert cleaned.ledger.of(Fate.GONE) == ["a", "b"]
+
+
+def test_pages_that_do_not_fit_together_show_nobody_gone(recorded: Recorded) -> None:
+    """A row may have slipped past between two pages."""
+    cleaned = recorded(Scripted(on_list=taking_turns(page(total=1), page(total=1), page())))
+    cleaned.ledger.add({"event": "delete_ok", "sandbox_id": "a", **dict.fromkeys(("task", "template"), None)})
+    cleaned.cleanup._one_pass()
+    assert cleaned.gone == []
+    cleaned.run()
+    assert cleaned.gone == ["a"]
+
+
+def test_what_happened_to_the_deletes_is_counted(recorded: Recorded) -> None:
+    """Accepted, answered as gone, and failed so far."""
+    refusals: dict[str, list[Exception]] = {"b": [api_error(500, "x")], "c": [api_error(409, "deleting")]}
+    account = _Account(*(sandbox(name, "ready") for name in "abc"), refusals=refusals)
+    found = recorded(account.transport).run().describe()
+    assert (found["deleted"], found["already_gone"], found["failed"], found["found"]) == (3, 1, 0, 3)

@@ -56,8 +56,8 @@ def test_durations_between_events_are_of_one_monotonic_clock(
     seconds = iter([1000.0, 1000.25, 1003.00004])
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     log = EventLog(tmp_path / "events.jsonl", worker="local")
-    log.write(EventKind.CREATE_SUBMITTED)
-    log.write(EventKind.CREATE_OK)
+    log.write(EventKind.POLL_ERR)
+    log.write(EventKind.POLL_ERR)
     assert [event["t_ms"] for event in read_events(tmp_path / "events.jsonl")] == [250.0, 3000.0]
 
 
@@ -75,7 +75,7 @@ def test_a_written_event_outlives_the_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from treadstone_user.eventlog import EventLog; from treadstone_user.model import EventKind\n"
-        "EventLog(Path(sys.argv[1]), worker='w').write(EventKind.CREATE_SUBMITTED, task=1)\n"
+        "EventLog(Path(sys.argv[1]), worker='w').write(EventKind.POLL_ERR, task=1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(path)], cwd=Path(__file__).parent.parent)
@@ -89,11 +89,11 @@ def test_listeners_hear_what_stands_in_the_file(tmp_path: Path) -> None:
     first: list[Event] = []
     second: list[list[Event]] = []
     log = EventLog(path, worker="local")
-    log.write(EventKind.CREATE_SUBMITTED)
+    log.write(EventKind.POLL_ERR)
     log.subscribe(first.append)
     log.subscribe(lambda _: second.append(list(read_events(path))))
-    log.write(EventKind.CREATE_OK, latency_ms=0.123)
-    log.write(EventKind.READY)
+    log.write(EventKind.POLL_ERR, latency_ms=0.123)
+    log.write(EventKind.POLL_ERR)
     stand = list(read_events(path))
     assert first == stand[1:]
     assert second == [stand[:2], stand]
@@ -108,12 +108,12 @@ def test_a_full_disk_is_told_once_and_listeners_hear_on() -> None:
     heard: list[Event] = []
     log.subscribe(heard.append)
     assert not log.broken
-    for kind in (EventKind.CREATE_SUBMITTED, EventKind.CREATE_OK):
+    for kind in (EventKind.POLL_ERR, EventKind.POLL_ERR):
         log.write(kind)
         assert log.broken
     log.close()
     assert [error.strerror for error in told] == ["No space left on device"]
-    assert [event["event"] for event in heard] == ["create_submitted", "create_ok"]
+    assert [event["seq"] for event in heard] == [1, 2]
 
 
 def test_a_log_that_cannot_be_opened_is_a_mistake_to_be_told(tmp_path: Path) -> None:
@@ -125,23 +125,35 @@ def test_a_log_that_cannot_be_opened_is_a_mistake_to_be_told(tmp_path: Path) -> 
 TORN = [
     # what it proves, the file's content, the events in it
     ("an empty file", b"", []),
-    ("whole lines", b'{"event": "a"}\n{"event": "b"}\n', ["a", "b"]),
-    ("a last line that was cut off", b'{"event": "a"}\n{"event": "b', ["a"]),
-    ("a last line that lacks only its end", b'{"event": "a"}\n{"event": "b"}', ["a", "b"]),
-    ("a torn line in the middle", b'{"event": "a"}\n{"ev\n{"event": "b"}\n', ["a", "b"]),
-    ("half a character at the end", '{"event": "a"}\n{"event": "\u00e9'.encode()[:-1], ["a"]),
-    ("JSON that is no event", b'7\n[]\n"event"\n{"kind": "a"}\n{"event": "b"}\n', ["b"]),
-    ("empty lines", b'\n\n{"event": "a"}\n\n', ["a"]),
-    ("zeros, as a crashed machine leaves them", b'{"event": "a"}\n\0\0\0\0\n', ["a"]),
+    ("whole lines", b'{"event": "poll_err", "seq": 1}\n{"event": "poll_err", "seq": 2}\n', [1, 2]),
+    ("a last line that was cut off", b'{"event": "poll_err", "seq": 1}\n{"event": "b', [1]),
+    (
+        "a last line that lacks only its end",
+        b'{"event": "poll_err", "seq": 1}\n{"event": "poll_err", "seq": 2}',
+        [1, 2],
+    ),
+    (
+        "a torn line in the middle",
+        b'{"event": "poll_err", "seq": 1}\n{"ev\n{"event": "poll_err", "seq": 2}\n',
+        [1, 2],
+    ),
+    ("half a character at the end", '{"event": "poll_err", "seq": 1}\n{"event": "\u00e9'.encode()[:-1], [1]),
+    (
+        "JSON that is no event",
+        b'7\n[]\n"event"\n{"kind": "poll_err"}\n{"event": "poll_err", "seq": 2}\n',
+        [2],
+    ),
+    ("empty lines", b'\n\n{"event": "poll_err", "seq": 1}\n\n', [1]),
+    ("zeros, as a crashed machine leaves them", b'{"event": "poll_err", "seq": 1}\n\0\0\0\0\n', [1]),
 ]
 
 
-@pytest.mark.parametrize(("content", "kinds"), [row[1:] for row in TORN], ids=[row[0] for row in TORN])
-def test_a_torn_line_is_passed_over(content: bytes, kinds: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "numbers"), [row[1:] for row in TORN], ids=[row[0] for row in TORN])
+def test_a_torn_line_is_passed_over(content: bytes, numbers: list[int], tmp_path: Path) -> None:
     """What a killed run left is read as far as its lines are whole."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(content)
-    assert [event["event"] for event in read_events(path)] == kinds
+    assert [event["seq"] for event in read_events(path)] == numbers
 
 
 @given(cut=st.integers(0))
@@ -152,14 +164,14 @@ def test_a_log_cut_anywhere_can_be_continued(cut: int, tmp_path: Path) -> None:
     path.unlink(missing_ok=True)
     first = EventLog(path, worker="local")
     for number in range(3):
-        first.write(EventKind.READY, task=number)
+        first.write(EventKind.POLL_ERR, task=number)
     first.close()
     content = path.read_bytes()
     cut %= len(content) + 1
     path.write_bytes(content[:cut])
     whole = len(list(read_events(path)))
     second = EventLog(path, worker="sweep")
-    second.write(EventKind.DELETE_OK, task=9)
+    second.write(EventKind.POLL_ERR, task=9)
     second.close()
     assert [event["task"] for event in read_events(path)] == [*range(whole), 9]
     assert whole >= content[:cut].count(b"\n"), "every line that was ended is read"
@@ -173,12 +185,12 @@ def test_any_text_comes_back(fields: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.unlink(missing_ok=True)
     log = EventLog(path, worker="local")
-    log.write(EventKind.FAILED_STATUS, **fields)
-    log.write(EventKind.READY)
+    log.write(EventKind.POLL_ERR, **fields)
+    log.write(EventKind.POLL_ERR)
     log.close()
     event, following = read_events(path)
     assert {name: event[name] for name in fields} == fields
-    assert following["event"] == "ready"
+    assert following["event"] == "poll_err"
     assert path.read_bytes().count(b"\n") == 2
 
 

@@ -15,6 +15,7 @@ SERIOUS = [
     ExitCode.LEFT_BEHIND,
     ExitCode.INCOMPLETE,
     ExitCode.EXPECTATIONS_NOT_MET,
+    ExitCode.CLIENT_MEASURED,
     ExitCode.REQUESTS_FAILED,
     ExitCode.OK,
 ]
@@ -30,6 +31,7 @@ def test_codes_are_the_documented_numbers() -> None:
         "EXPECTATIONS_NOT_MET": 3,
         "INCOMPLETE": 4,
         "LEFT_BEHIND": 5,
+        "CLIENT_MEASURED": 6,
     }
 
 
@@ -90,3 +92,19 @@ def test_a_run_is_judged_by_its_summary(
     scenario = {"ready_timeout_sec": 900, "poll_interval_sec": 1}
     whole = {"run_id": "r", "scenario": scenario, "ending": "completed", "cleanup": CLEAN, **run}
     assert judge(summarize(events, whole)) is code
+
+
+@pytest.mark.parametrize(("strict", "code"), [(False, ExitCode.OK), (True, ExitCode.CLIENT_MEASURED)])
+def test_a_client_that_measured_itself_fails_only_if_strict(strict: bool, code: ExitCode) -> None:
+    """Without it, the report says so and the run has not failed."""
+    lag = {"p50": 1.0, "p95": 2.0, "p99": 50.0, "max": 900.0}
+    client = {"loop_lag_ms": lag, "stalled_share": 0.1}
+    run = {
+        "run_id": "r",
+        "scenario": {},
+        "ending": "completed",
+        "cleanup": CLEAN,
+        "planned": 1,
+        "client": client,
+    }
+    assert judge(summarize([READY], run), strict=strict) is code

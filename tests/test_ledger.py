@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from tests.scripted import sandbox
-from treadstone_user.ledger import Ledger
+from treadstone_user.ledger import Fate, Ledger
+from treadstone_user.model import EventKind
 
 ABOUT = {"task": 1, "profile_idx": 0, "template": "t", "persist": False, "storage_size": None}
 
@@ -27,8 +27,8 @@ def _of(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     return kind, {"sandbox_id": name, "latency_ms": 1.0}
 
 
-def _refused(kind: str) -> tuple[str, dict[str, Any]]:
-    return "create_err", {"error_kind": kind}
+def _refused(kind: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "create_err", {"error_kind": kind, **more}
 
 
 def _lost(name: str | None, *, submitted: bool = True) -> tuple[str, dict[str, Any]]:
@@ -62,27 +62,47 @@ LIVES: list[tuple[str, list[tuple[str, dict[str, Any]]], list[str], int, list[st
 
 
 @pytest.mark.parametrize(
-    ("events", "expected", "unanswered", "ready"), [row[1:] for row in LIVES], ids=[row[0] for row in LIVES]
+    ("events", "left", "unanswered", "ready"), [row[1:] for row in LIVES], ids=[row[0] for row in LIVES]
 )
 def test_what_there_may_be(
-    events: list[tuple[str, dict[str, Any]]], expected: list[str], unanswered: int, ready: list[str]
+    events: list[tuple[str, dict[str, Any]]], left: list[str], unanswered: int, ready: list[str]
 ) -> None:
-    """Made and not seen deleted is expected; a create of which nobody heard may have made one."""
+    """Made and not deleted is left; a create of which nobody heard may have made one."""
     ledger = _ledger(*events)
-    assert (ledger.expected, ledger.unanswered, ledger.ready) == (expected, unanswered, ready)
+    assert (ledger.of(Fate.LEFT), ledger.unanswered, ledger.ready) == (left, unanswered, ready)
+
+
+def test_a_delete_is_a_promise_and_gone_is_what_a_list_has_shown() -> None:
+    """Removed, and not yet gone; what comes after that changes nothing."""
+    ledger = _ledger(SUBMITTED, _of("create_ok", "a"), _of("create_ok", "b"), _of("delete_ok", "a"))
+    assert (ledger.of(Fate.REMOVED), ledger.of(Fate.LEFT), ledger.of(Fate.GONE)) == (["a"], ["b"], [])
+    assert ledger.may_be_there == 2
+    for event in (
+        {"event": "gone", **ABOUT, "sandbox_id": "a"},
+        {"event": "delete_ok", **ABOUT, "sandbox_id": "a"},
+    ):
+        ledger.add(event)
+        assert ledger.of(Fate.GONE) == ["a"]
+    assert ledger.may_be_there == 1
 
 
 def test_a_lost_create_needs_a_while_to_settle() -> None:
     """Where an answer was lost the server may still be at it; a refusal is settled at once."""
-    before = time.monotonic()
-    assert _ledger(SUBMITTED, _refused("quota_exceeded")).settled_at <= before
-    assert before + 1 < _ledger(SUBMITTED, _refused("request_timeout")).settled_at < time.monotonic() + 10
+    assert _ledger(SUBMITTED, _refused("quota_exceeded", t_ms=500.0)).settles_at_ms == 0.0
+    assert _ledger(SUBMITTED, _refused("request_timeout", t_ms=500.0)).settles_at_ms == 3500.0
 
 
 def test_a_call_of_a_lost_worker_needs_a_while_to_settle() -> None:
     """The worker is gone, but the server may still be at its create."""
-    assert _ledger(SUBMITTED, _lost(None)).settled_at > time.monotonic()
-    assert _ledger(SUBMITTED, _of("create_ok", "a"), _lost("a")).settled_at < time.monotonic()
+    assert _ledger(SUBMITTED, _lost(None)).settles_at_ms > 0
+    assert _ledger(SUBMITTED, _of("create_ok", "a"), _lost("a")).settles_at_ms == 0.0
+
+
+def test_of_a_log_with_gaps_it_tells_what_the_log_tells() -> None:
+    """As of a killed run, or of another version: nothing is invented, nothing fails."""
+    kinds = [str(kind) for kind in EventKind]
+    assert Ledger([{"event": kind} for kind in kinds]).may_be_there == 0
+    assert Ledger([{"event": "delete_ok", "sandbox_id": "a"}]).of(Fate.REMOVED) == ["a"]
 
 
 def test_events_name_a_sandbox_by_its_task() -> None:

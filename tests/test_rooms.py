@@ -19,7 +19,17 @@ PACKAGE = "treadstone_user"
 
 ROWS: dict[str, set[str]] = {
     # Top to bottom: a module imports from rows below its own, and from its own without a cycle.
-    "face": {"plugin", "conductor", "workerplugin", "forks", "signals", "begin", "options", "__main__"},
+    "face": {
+        "plugin",
+        "conductor",
+        "workerplugin",
+        "forks",
+        "signals",
+        "begin",
+        "options",
+        "sweep",
+        "__main__",
+    },
     "locust": {"user", "relay", "balance", "webui"},
     "run": {
         "session",
@@ -39,6 +49,7 @@ ROWS: dict[str, set[str]] = {
         "crew",
         "member",
         "view",
+        "leftovers",
         "orders",
         "ledger",
     },
@@ -252,7 +263,7 @@ def test_the_local_server_knows_nothing_of_the_package() -> None:
 def test_prep_uses_what_lies_below_locust() -> None:
     """Preparing a run needs neither Locust nor the plugin's face."""
     sources = {name: source for name, source in _sources("prep").items() if "localserver" not in name}
-    assert set(sources) == {"", "setup", "bench", "bench_bare"}, "a new one is looked at, too"
+    assert set(sources) == {"", "setup", "bench", "bench_bare", "endings"}, "a new one is looked at, too"
     used = set().union(*(source.siblings for source in sources.values()))
     assert used
     assert not {name for name in used if ROW_OF[name] in ("face", "locust")}

@@ -205,6 +205,7 @@ EVENTS = [
     _event(EventKind.CREATE_SUBMITTED, "h"),
     _event(EventKind.CREATE_ERR, "h", http_status=None, error_kind="request_timeout", latency_ms=7),
     #
+    _event(EventKind.GONE, "d"),
     _event(EventKind.LOST, "i", lost_worker="w1", submitted=False),
     #
     {"event": "poll_err", "http_status": None, "error_kind": "connect_error"},

@@ -1,55 +1,65 @@
-"""Commands beside Locust: ``sweep RUN_ID`` removes what a run left, ``options`` lists our options."""
+"""Commands beside Locust: ``sweep`` removes what runs left behind, ``options`` lists our options."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
-from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from locust.argument_parser import LocustArgumentParser
 
 from treadstone_user.binary import INSTALLER_URL, find_binary
-from treadstone_user.cleanup import Cleanup
-from treadstone_user.eventlog import EventLog, read_events
+from treadstone_user.configfile import load_config
 from treadstone_user.exitcode import ExitCode
-from treadstone_user.ledger import Ledger
 from treadstone_user.options import add_options
 from treadstone_user.preflight import check
-from treadstone_user.report import removal, render_cleanup
-from treadstone_user.run import RunFolder, read_run
-from treadstone_user.settings import CACHE
-from treadstone_user.summary import summarize
-from treadstone_user.target import connect_cli
+from treadstone_user.settings import CACHE, CONFIG, resolve_base_url
+from treadstone_user.sweep import ask_on_terminal, open_run, read_age, sweep_run, sweep_server
+from treadstone_user.target import connect
 from treadstone_user.transports.base import ConfigError, Transport, TreadstoneError
-from treadstone_user.transports.credentials import find_credential
 from treadstone_user.transports.http import HttpTransport
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m treadstone_user", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    sweep_parser = commands.add_parser("sweep", help="remove the sandboxes that a run left behind")
-    sweep_parser.add_argument("run_id", metavar="RUN_ID", help="the name of the run's folder")
-    sweep_parser.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
-    sweep_parser.add_argument("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
-    commands.add_parser("options", help="print the options that the plugin adds to Locust's own")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     if options.command == "options":
         print_options()
         return ExitCode.OK
     try:
-        return sweep(options.results_dir / options.run_id, binary=options.binary)
+        return sweep(options)
     except TreadstoneError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
         return ExitCode.MISTAKE
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return ExitCode.LEFT_BEHIND
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; run the same command again to go on\n")
         return ExitCode.LEFT_BEHIND
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m treadstone_user", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("options", help="print the options that the plugin adds to Locust's own")
+    sweep_parser = commands.add_parser(
+        "sweep",
+        help="remove the sandboxes that runs left behind",
+        description="Removes sandboxes that carry a run's label, and nothing else. Can be repeated.",
+    )
+    add = sweep_parser.add_argument
+    add("run_id", metavar="RUN_ID", nargs="?", help="one run: the name of its folder in the results")
+    add("--all", action="store_true", help="every run that has sandboxes on the server")
+    add("--older-than", metavar="AGE", help="every run that began longer ago, such as 90m, 2h or 7d")
+    add("--yes", action="store_true", help="do not ask before more than one run's sandboxes are removed")
+    add("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    add("--base-url", metavar="URL", default=os.environ.get("TREADSTONE_BASE_URL"), help="for --all")
+    add("--transport", choices=("cli", "http"), help="default: what the run itself used, else cli")
+    add("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
+    return parser
 
 
 def print_options() -> None:
@@ -59,89 +69,69 @@ def print_options() -> None:
     parser.print_help()
 
 
-def sweep(path: Path, *, binary: str | None) -> int:
-    """Finish a run's clean-up, and bring its artifacts up to date. Can be repeated.
-
-    Raises `TreadstoneError` where there is nothing to be done or no server to do it; then
-    nothing is written.
-    """
-    run = read_run(path)
-    persist, base_url = _kind(run), run.get("base_url")
-    if path.name != run["run_id"] or not isinstance(base_url, str):
-        raise ConfigError(f"{path / 'run.json'} belongs to another run: {run['run_id']}")
-    if run.get("local_server"):
-        raise ConfigError(f"run {path.name} had a local server of its own, and its sandboxes ended with it")
-    if run.get("finished_at") is None and _still_runs(run):
-        raise ConfigError(f"run {path.name} still goes on (process {run['pid']}): end it first")
-    transport = _transport(run, base_url, binary)
+def sweep(options: argparse.Namespace) -> ExitCode:
+    """Remove what one run or many left. Raises `TreadstoneError`; then nothing is written."""
+    many = options.all or options.older_than is not None
+    if bool(options.run_id) == many:
+        raise ConfigError("say which: a RUN_ID, or --all, or --older-than AGE")
+    if not many:
+        path = options.results_dir / options.run_id
+        run = open_run(path)
+        transport = _connect(options, run["base_url"], options.transport or run.get("transport"))
+        try:
+            return sweep_run(path, run, transport, say=_say)
+        finally:
+            transport.close()
     try:
-        check(transport, base_url=base_url, matrix=(), say=lambda line: None)
-        return _sweep(RunFolder(path, run=run), transport, persist)
+        age = read_age(options.older_than) if options.older_than is not None else None
+    except ValueError as error:
+        raise ConfigError(f"--older-than: {error}") from None
+    config = load_config(Path(CONFIG), required=False)
+    base_url = resolve_base_url(
+        option=options.base_url, host=None, environment=os.environ, configured=config.base_url
+    )
+    transport = _connect(options, base_url.url, options.transport)
+    try:
+        return sweep_server(
+            transport,
+            base_url=base_url.url,
+            results=options.results_dir,
+            older_than=age,
+            ask=(lambda question: True) if options.yes else ask_on_terminal,
+            now=datetime.now(UTC),
+            say=_say,
+        )
     finally:
         transport.close()
 
 
-def _sweep(folder: RunFolder, transport: Transport, persist: bool | None) -> int:
-    log, ledger = EventLog(folder.events_path, worker="sweep"), Ledger()
-    for event in read_events(folder.events_path):
-        ledger.add(event)
-    cleanup = Cleanup(
-        transport=transport,
-        run_id=folder.run_id,
-        persist=persist,
-        at_once=5,
-        log=log,
-        report=lambda step: None,
-        about=ledger.about,
-        expected=ledger.expected,
-        say=print,
+def _connect(options: argparse.Namespace, base_url: str, transport: str | None) -> Transport:
+    """A way to the server that has been tried out."""
+    over_http = transport == HttpTransport.name and options.binary is None
+    binary = None
+    if not over_http:
+        binary = find_binary(
+            explicit=options.binary,
+            version="latest",
+            cache=CACHE,
+            installer_url=INSTALLER_URL,
+            env=os.environ,
+            announce=_say,
+        )
+    found = connect(
+        binary=binary, warm_cli=None, at_once=5, base_url=base_url, environment=os.environ, say=_say
     )
-    outcome = cleanup.run().describe()
-    log.close()
-    folder.write_run(cleanup=outcome)
-    folder.write_summary(summarize(read_events(folder.events_path), folder.run))
-    remedy = removal(folder.run_id, folder.path.parent, local=False)
-    print(render_cleanup(outcome, label=folder.label, remedy=remedy))
-    return ExitCode.OK if outcome["verified"] else ExitCode.LEFT_BEHIND
-
-
-def _transport(run: Mapping[str, Any], base_url: str, binary: str | None) -> Transport:
-    """What the run itself used: HTTP needs no CLI."""
-    if run.get("transport") == HttpTransport.name and binary is None:
-        credential = find_credential(os.environ, base_url)
-        return HttpTransport(base_url=base_url, credential=credential, at_once=5)
-    found = find_binary(
-        explicit=binary,
-        version="latest",
-        cache=CACHE,
-        installer_url=INSTALLER_URL,
-        env=os.environ,
-        announce=print,
-    )
-    return connect_cli(found, base_url=base_url, environment=os.environ, say=print)
-
-
-def _still_runs(run: Mapping[str, Any]) -> bool:
-    """Whether the process of a run is still there, as far as this machine can tell."""
-    pid = run.get("pid")
-    if not isinstance(pid, int) or run.get("host") != platform.node():
-        return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        check(found, base_url=base_url, matrix=(), say=lambda line: None)
+    except BaseException:
+        found.close()
+        raise
+    return found
 
 
-def _kind(run: Mapping[str, Any]) -> bool | None:
-    """The one `persist` of all rows of the run's scenario, None where there are both."""
-    try:
-        kinds = {bool(row["persist"]) for row in run["scenario"]["matrix"]}
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"the run.json of {run['run_id']} holds no scenario") from error
-    return kinds.pop() if len(kinds) == 1 else None
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -101,7 +101,13 @@ def _open_session(
 ) -> Opened:
     scenario, folder, target = settings.scenario, prepared.folder, prepared.target
     local = target.server is not None
-    orders = Orders(scenario=scenario, steady=settings.steady, cleanup=settings.cleanup, local=local)
+    orders = Orders(
+        scenario=scenario,
+        steady=settings.steady,
+        cleanup=settings.cleanup,
+        local=local,
+        strict=settings.strict,
+    )
     folder.write_run(**_describe(settings, prepared, orders, options))
     plan: Plan
     if settings.steady:
@@ -126,6 +132,7 @@ def _open_session(
             rules=LoadRules(scenario, folder.label, steady=settings.steady, ask_later=ask_later),
             log=log,
             report=report,
+            on_hopeless=lambda reason: session.fail(reason, ExitCode.INCOMPLETE),
             say=_log.info,
         )
     else:

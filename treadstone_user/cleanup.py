@@ -8,7 +8,7 @@ absence only if its pages fit together.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,17 @@ import gevent
 from gevent.pool import Pool
 
 from treadstone_user.eventlog import EventLog
-from treadstone_user.model import Sandbox, SandboxStatus
+from treadstone_user.ledger import Fate, Ledger
+from treadstone_user.model import Event, EventKind, Sandbox, SandboxStatus
 from treadstone_user.retry import backoff
 from treadstone_user.steps import Report, delete_and_record
-from treadstone_user.transports.base import MAX_PAGE, CallError, Transport
+from treadstone_user.transports.base import MAX_PAGE, AuthError, CallError, Transport
 
 GIVE_UP_SEC = 120.0
 """Clean-up ends when for so long neither a delete was accepted nor a sandbox went away."""
+
+_REFUSALS = 3
+"""So many lists in a row that answer 401: the credential has expired, and waiting helps nobody."""
 
 _SAY_AGAIN_SEC = 15.0
 _GOING = (SandboxStatus.DELETING, SandboxStatus.DELETED)
@@ -57,6 +61,14 @@ class Outcome:
 
     passes: int = 0
     found: set[str] = field(default_factory=set)
+    deleted: int = 0
+    """Deletes that were accepted."""
+    already_gone: int = 0
+    """Deletes that were answered 404 or 409: gone, or on its way."""
+    failed: set[str] = field(default_factory=set)
+    """Sandboxes of which a delete has failed, and none was accepted so far."""
+    gone: int = 0
+    """Deleted sandboxes that a whole list showed no more."""
     remaining: dict[str, str] = field(default_factory=dict)
     """Sandboxes that could not be removed, with the reason."""
     kept: dict[str, str] = field(default_factory=dict)
@@ -72,6 +84,10 @@ class Outcome:
             "ran": True,
             "passes": self.passes,
             "found": len(self.found),
+            "deleted": self.deleted,
+            "already_gone": self.already_gone,
+            "failed": len(self.failed),
+            "gone": self.gone,
             "remaining": self.remaining,
             "kept": self.kept,
             "verified": self.verified,
@@ -84,8 +100,8 @@ class Cleanup:
 
     persist: where not None, only sandboxes with this `persist` are deleted: one of the other
         kind was not made by the scenario, and its data is not thrown away by surprise.
-    about: tells the fields by which events name a sandbox.
-    expected: sandboxes that the run knows it made; while no list can be read, they count as there.
+    ledger: what is known of the run's sandboxes so far; it hears of the log's events. While no list
+        can be read, those that it has as left count as there.
     say: gets a line on each pass.
     not_before: an empty list proves nothing before this moment (monotonic s).
     """
@@ -99,8 +115,7 @@ class Cleanup:
         at_once: int,
         log: EventLog,
         report: Report,
-        about: Callable[[Sandbox], Mapping[str, Any]],
-        expected: Collection[str] = (),
+        ledger: Ledger,
         say: Callable[[str], None],
         not_before: float = 0.0,
         give_up_sec: float = GIVE_UP_SEC,
@@ -111,13 +126,24 @@ class Cleanup:
         self._at_once = at_once
         self._log = log
         self._report = report
-        self._about = about
+        self._ledger = ledger
         self._say = say
         self._not_before = not_before
         self._give_up_sec = give_up_sec
         self._accepted: set[str] = set()
+        self._refused = 0
         self._said, self._said_at = "", 0.0
-        self.outcome = Outcome(remaining=dict.fromkeys(expected, "not seen gone"))
+        self.outcome = Outcome(remaining=dict.fromkeys(ledger.of(Fate.LEFT), "not seen gone"))
+        log.subscribe(self._count)
+
+    def _count(self, event: Event) -> None:
+        if event["event"] == EventKind.DELETE_OK:
+            if event["http_status"] is None:
+                self.outcome.deleted += 1
+            else:
+                self.outcome.already_gone += 1
+        elif event["event"] == EventKind.GONE:
+            self.outcome.gone += 1
 
     def run(self) -> Outcome:
         """Delete until a whole list shows none of the run's sandboxes, or nothing moves any more."""
@@ -131,7 +157,7 @@ class Cleanup:
             if state is not None and state != progress:
                 progress, moved_at, idle = state, time.monotonic(), 0
             idle += 1
-            if time.monotonic() - moved_at > self._give_up_sec:
+            if time.monotonic() - moved_at > self._give_up_sec or self._refused >= _REFUSALS:
                 return outcome
             gevent.sleep(backoff(idle, first_sec=0.3, longest_sec=5.0))
 
@@ -142,10 +168,13 @@ class Cleanup:
         try:
             listing = list_all(self._transport)
         except CallError as error:
+            self._refused = self._refused + 1 if isinstance(error, AuthError) else 0
             said = str(error).partition("\n")[0]
             outcome.problem = f"the list of sandboxes cannot be read: {error.cause}: {said}"
             self._say_once(f"clean-up: {outcome.problem}; it is tried for {self._give_up_sec:g} s")
             return None
+        self._refused = 0
+        self._note_gone(listing)
         there = list(self._ours(listing))
         outcome.found |= {sandbox.id for sandbox in there}
         outcome.remaining = {s.id: f"still {s.status}" for s in there}
@@ -159,6 +188,13 @@ class Cleanup:
             )
         Pool(self._at_once).map(self._delete, to_delete)
         return len(there), len(self._accepted)
+
+    def _note_gone(self, listing: Listing) -> None:
+        """Write down which deleted sandboxes the list shows no more; only a whole list proves that."""
+        if listing.whole:
+            for sandbox_id in self._ledger.of(Fate.REMOVED):
+                if sandbox_id not in listing.sandboxes:
+                    self._log.write(EventKind.GONE, **self._ledger.describe(sandbox_id))
 
     def _say_once(self, line: str) -> None:
         """Say a line, and the same one again only after a while."""
@@ -178,22 +214,13 @@ class Cleanup:
             yield sandbox
 
     def _delete(self, sandbox: Sandbox) -> None:
-        error = delete_and_record(self._transport, self._log, self._report, self._about(sandbox))
+        error = delete_and_record(self._transport, self._log, self._report, self._ledger.about(sandbox))
         if error is None:
             self._accepted.add(sandbox.id)
+            self.outcome.failed.discard(sandbox.id)
         else:
+            self.outcome.failed.add(sandbox.id)
             self.outcome.remaining[sandbox.id] = f"delete failed: {error.cause}"
-
-
-def about_itself(sandbox: Sandbox) -> Mapping[str, Any]:
-    """The fields by which events name a sandbox whose task is not known."""
-    return {
-        "task": None,
-        "template": sandbox.template,
-        "persist": sandbox.persist,
-        "storage_size": sandbox.storage_size if sandbox.persist else None,
-        "sandbox_id": sandbox.id,
-    }
 
 
 def _problem(there: int, listing: Listing) -> str:

@@ -119,6 +119,7 @@ class Engagement:
             rules=rules,
             log=self._spool.log,
             report=report,
+            on_hopeless=self._give_up,
             say=say,
         )
         self._changed.set()
@@ -177,7 +178,10 @@ class Engagement:
 
     def _on_broken(self, error: OSError) -> None:
         """Without a ledger no sandbox may be made; the events go to the master all the same."""
-        self._problem = f"{self._spool.path} cannot be written ({error.strerror})"
+        self._give_up(f"{self._spool.path} cannot be written ({error.strerror})")
+
+    def _give_up(self, problem: str) -> None:
+        self._problem = problem
         self.drain()
 
     @property

@@ -7,9 +7,10 @@ killed still tells which sandboxes it may have made.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,13 +126,57 @@ def _is_torn(path: Path) -> bool:
         return file.read() != b"\n"
 
 
+_NEEDS: dict[EventKind, tuple[str, ...]] = {
+    EventKind.CREATE_SUBMITTED: ("template",),
+    EventKind.CREATE_OK: ("template", "sandbox_id"),
+    EventKind.READY: ("sandbox_id", "ready_latency_ms"),
+    EventKind.FAILED_STATUS: ("last_status",),
+    EventKind.LOST: ("submitted",),
+    EventKind.SERVER_TIMES: ("sandbox_id",),
+    EventKind.DELETE_OK: ("sandbox_id",),
+    EventKind.DELETE_ERR: ("sandbox_id",),
+    EventKind.GONE: ("sandbox_id",),
+}
+"""The fields without which a line does not say what it announces."""
+
+_TEXTS = {"ts", "worker", "sandbox_id", "template", "storage_size", "error_kind", "error", "last_status"}
+_TEXTS |= {"created_at", "started_at", "lost_worker"}
+_WHOLES = {"seq", "task", "profile_idx", "http_status", "polls"}
+_FLAGS = {"persist", "submitted"}
+
+
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file. A torn line, as a killed run leaves it, is passed over."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    """The events of a file. A torn line, as a killed run leaves it, or a damaged one is passed over."""
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(event, dict) and "event" in event:
+            if isinstance(event, dict) and is_event(event):
                 yield event
+
+
+def is_event(line: Mapping[str, Any]) -> bool:
+    """Whether a line says what it announces: a known kind, with the fields that it needs, of their types."""
+    try:
+        kind = EventKind(line.get("event", ""))
+    except ValueError:
+        return False
+    if any(line.get(name) is None for name in _NEEDS.get(kind, ())):
+        return False
+    if line.get("template") is not None and line.get("persist") is None:
+        return False
+    return all(value is None or _fits(name, value) for name, value in line.items())
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name in _FLAGS:
+        return isinstance(value, bool)
+    if name in _WHOLES:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if name.endswith("_ms"):
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return True

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
+from treadstone_user.verdict import CLIENT_SATURATED
+
 
 class ExitCode(IntEnum):
     """What a run's exit code says."""
@@ -21,6 +23,8 @@ class ExitCode(IntEnum):
     """Interrupted, or ended before every planned sandbox had its result."""
     LEFT_BEHIND = 5
     """The clean-up could not remove, or not verify, everything."""
+    CLIENT_MEASURED = 6
+    """With --strict: some figures measure this client and not the server."""
 
 
 _FROM_WORST = (
@@ -28,6 +32,7 @@ _FROM_WORST = (
     ExitCode.LEFT_BEHIND,
     ExitCode.INCOMPLETE,
     ExitCode.EXPECTATIONS_NOT_MET,
+    ExitCode.CLIENT_MEASURED,
     ExitCode.REQUESTS_FAILED,
 )
 
@@ -38,8 +43,11 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
     return next((code for code in _FROM_WORST if code in found), ExitCode.OK)
 
 
-def judge(summary: Mapping[str, Any]) -> ExitCode:
-    """The exit code that a summary deserves."""
+def judge(summary: Mapping[str, Any], *, strict: bool = False) -> ExitCode:
+    """The exit code that a summary deserves.
+
+    strict: a run that measured its own client has failed.
+    """
     overall, cleanup = summary["overall"], summary["cleanup"]
     findings = []
     if any(overall[key] for key in ("created_err", "failed_status", "poll_timeout", "delete_errors")):
@@ -48,6 +56,8 @@ def judge(summary: Mapping[str, Any]) -> ExitCode:
     planned = summary["planned"]
     if summary["ending"] == "interrupted" or (planned is not None and results < planned):
         findings.append(ExitCode.INCOMPLETE)
+    if strict and summary["verdict"]["status"] == CLIENT_SATURATED:
+        findings.append(ExitCode.CLIENT_MEASURED)
     if cleanup["ran"] and not cleanup["verified"]:
         findings.append(ExitCode.LEFT_BEHIND)
     return worst(findings)

@@ -1,67 +1,109 @@
-"""The ledger: what a run knows of its sandboxes, from its own events."""
+"""The ledger: which sandboxes a run has made and what became of them, from its events alone."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any
 
-from treadstone_user.cleanup import about_itself
 from treadstone_user.model import Event, EventKind, Sandbox
 
 _MAY_EXIST = ("request_timeout", "bad_output", "connect_error")
-_SETTLE_SEC = 3.0
+_SETTLE_MS = 3000.0
+_ABOUT = ("task", "profile_idx", "template", "persist", "storage_size", "sandbox_id")
+
+
+class Fate(StrEnum):
+    """What became of a sandbox, as far as events tell."""
+
+    GONE = "gone"
+    """Deleted, and a whole list did not show it any more."""
+    REMOVED = "removed"
+    """Its delete was accepted; nobody has seen it gone."""
+    LEFT = "left"
+    """It was made, and no delete was accepted."""
 
 
 class Ledger:
-    """Takes in events and tells which sandboxes there may be."""
+    """Takes in a run's events and tells which sandboxes there may be.
 
-    def __init__(self) -> None:
+    Of a log that was cut off it tells all that the log tells: fields that are missing are passed over.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
         self.ready: list[str] = []
         """Those that got ready, in that order."""
-        self.settled_at = 0.0
-        """Before this moment (monotonic s) a create without an answer may still make a sandbox."""
-        self._created: dict[str, Mapping[str, Any]] = {}
-        self._deleted: set[str] = set()
-        self._lost = 0
-        self._open = 0
+        self.settles_at_ms = 0.0
+        """Before this moment of the run's clock a create without an answer may still make a sandbox."""
+        self._fates: dict[str, Fate] = {}
+        self._about: dict[str, Mapping[str, Any]] = {}
+        self._unanswered: set[int] = set()
+        for event in events:
+            self.add(event)
 
     def add(self, event: Event) -> None:
         """Take in an event."""
-        kind = event["event"]
-        if kind == EventKind.CREATE_SUBMITTED:
-            self._open += 1
-        elif kind == EventKind.CREATE_OK:
-            self._open -= 1
-            names = ("task", "profile_idx", "template", "persist", "storage_size", "sandbox_id")
-            self._created[event["sandbox_id"]] = {name: event[name] for name in names}
+        kind, task, sandbox_id = event["event"], event.get("task"), event.get("sandbox_id")
+        if kind == EventKind.CREATE_SUBMITTED and task is not None:
+            self._unanswered.add(task)
         elif kind == EventKind.CREATE_ERR:
-            self._open -= 1
-            if event["error_kind"] in _MAY_EXIST:
-                self._lost += 1
-                self.settled_at = time.monotonic() + _SETTLE_SEC
+            if event.get("error_kind") in _MAY_EXIST:
+                self._unsettled(event)
+            else:
+                self._unanswered.discard(task or 0)
         elif kind == EventKind.LOST:
-            if event["submitted"] and event["sandbox_id"] is None:  # its call may still go on
-                self.settled_at = time.monotonic() + _SETTLE_SEC
-        elif kind == EventKind.READY:
-            self.ready.append(event["sandbox_id"])
-        elif kind == EventKind.DELETE_OK:
-            self._deleted.add(event["sandbox_id"])
+            if event.get("submitted") and sandbox_id is None:
+                self._unsettled(event)  # its worker's call may still go on
+        elif sandbox_id is not None:
+            self._add_fate(kind, task, sandbox_id, event)
 
-    @property
-    def expected(self) -> list[str]:
-        """Sandboxes that were made and whose delete was not accepted so far."""
-        return [sandbox_id for sandbox_id in self._created if sandbox_id not in self._deleted]
+    def _add_fate(self, kind: str, task: int | None, sandbox_id: str, event: Event) -> None:
+        if kind == EventKind.CREATE_OK:
+            self._unanswered.discard(task or 0)
+            self._set(sandbox_id, Fate.LEFT, event)
+        elif kind == EventKind.READY:
+            self.ready.append(sandbox_id)
+        elif kind == EventKind.DELETE_OK and self._fates.get(sandbox_id) is not Fate.GONE:
+            self._set(sandbox_id, Fate.REMOVED, event)
+        elif kind == EventKind.GONE:
+            self._set(sandbox_id, Fate.GONE, event)
+
+    def _set(self, sandbox_id: str, fate: Fate, event: Event) -> None:
+        self._fates[sandbox_id] = fate
+        self._about.setdefault(sandbox_id, {name: event.get(name) for name in _ABOUT})
+
+    def _unsettled(self, event: Event) -> None:
+        self.settles_at_ms = max(self.settles_at_ms, event.get("t_ms", 0.0) + _SETTLE_MS)
+
+    def of(self, fate: Fate) -> list[str]:
+        """The ids of all sandboxes of this fate, in the order in which they came up."""
+        return [sandbox_id for sandbox_id, found in self._fates.items() if found is fate]
 
     @property
     def unanswered(self) -> int:
         """Creates of which nobody knows whether they made a sandbox."""
-        return self._open + self._lost
+        return len(self._unanswered)
+
+    @property
+    def may_be_there(self) -> int:
+        """How many sandboxes nobody has seen gone, and creates without an answer."""
+        return len(self._fates) - len(self.of(Fate.GONE)) + self.unanswered
 
     def describe(self, sandbox_id: str) -> Mapping[str, Any]:
-        """The fields by which events name a sandbox that this run created."""
-        return self._created[sandbox_id]
+        """The fields by which events name a sandbox that the ledger knows."""
+        return self._about[sandbox_id]
 
     def about(self, sandbox: Sandbox) -> Mapping[str, Any]:
-        """The fields by which events name a sandbox: by its task where the run knows it."""
-        return self._created.get(sandbox.id) or about_itself(sandbox)
+        """The fields by which events name a sandbox: by its task where the ledger knows it."""
+        return self._about.get(sandbox.id) or about_itself(sandbox)
+
+
+def about_itself(sandbox: Sandbox) -> Mapping[str, Any]:
+    """The fields by which events name a sandbox whose task is not known."""
+    return {
+        "task": None,
+        "template": sandbox.template,
+        "persist": sandbox.persist,
+        "storage_size": sandbox.storage_size if sandbox.persist else None,
+        "sandbox_id": sandbox.id,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +20,18 @@ from treadstone_user.poller import Poller
 from treadstone_user.scenario import Scenario
 from treadstone_user.steps import Report, describe_failure
 from treadstone_user.summary import distribution
-from treadstone_user.transports.base import CallError, Transport
+from treadstone_user.transports.base import AuthError, CallError, Transport
 from treadstone_user.transports.cli import CliTransport
 
 DRAIN_SEC = 75.0
 """How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
+
+
+HOPELESS_SEC = 120.0
+"""A server that has answered no poll for so long is gone for good."""
+
+_REFUSALS = 3
+"""So many polls in a row that answer 401: the credential has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class Load:
 
     log: gets each event; report: gets each finished step, for Locust's request event.
     say: gets a line on what goes on.
+    on_hopeless: told once, with the reason, when waiting on makes no sense any more.
     cli: the transport, where it is the CLI.
     """
 
@@ -57,13 +67,16 @@ class Load:
         rules: LoadRules,
         log: EventLog,
         report: Report,
+        on_hopeless: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._log = log
         self._say = say
         self._closing = False
+        self._on_hopeless = on_hopeless
         self._failed_polls: set[str] = set()
+        self._refused = 0
         self._lifecycles = Group()
         scenario = rules.scenario
         self._poller = Poller(
@@ -135,3 +148,10 @@ class Load:
         if error.cause not in self._failed_polls:
             self._failed_polls.add(error.cause)
             self._say(f"a poll failed, and is tried again each interval: {error.cause}: {error}")
+        self._refused = self._refused + 1 if isinstance(error, AuthError) else 0
+        if self._closing:
+            return
+        if self._refused >= _REFUSALS:
+            self._on_hopeless(f"the server refuses the credential ({error}): the run ends")
+        elif time.monotonic() - (self._poller.failing_since or math.inf) > HOPELESS_SEC:
+            self._on_hopeless(f"the server has answered no poll for {HOPELESS_SEC:g} s: the run ends")

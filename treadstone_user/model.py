@@ -129,6 +129,8 @@ class EventKind(StrEnum):
     POLL_ERR = "poll_err"
     DELETE_OK = "delete_ok"
     DELETE_ERR = "delete_err"
+    GONE = "gone"
+    """A deleted sandbox stands in the list no more."""
 
 
 TASK_ENDS = frozenset(

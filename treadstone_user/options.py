@@ -113,6 +113,7 @@ def add_options(parser: LocustArgumentParser) -> None:
     )
     add("--template", "TREADSTONE_TEMPLATE", f"Template of a steady load (default: {TEMPLATE})")
     add_flag("--no-cleanup", "TREADSTONE_NO_CLEANUP", "Leave the run's sandboxes where they are")
+    add_flag("--strict", "TREADSTONE_STRICT", "End with exit code 6 where the client measured itself")
     add_flag("--dry-run", "TREADSTONE_DRY_RUN", "Print what would be created, and end")
     add_flag("--local", "TREADSTONE_LOCAL", "Start a local server for each run and use it")
     add(
@@ -188,6 +189,7 @@ def read_settings(
         warm_cli=options.warm_cli,
         results_dir=Path(options.results_dir),
         cleanup=not options.no_cleanup,
+        strict=options.strict,
         at_once=at_once,
     )
 

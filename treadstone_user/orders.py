@@ -41,12 +41,14 @@ class Orders:
     steady: one lifecycle after the other without a total, each deleted as it goes.
     cleanup: False for ``--no-cleanup``.
     local: whether the server is the run's own and ends with it.
+    strict: whether measuring its own client makes a run fail.
     """
 
     scenario: Scenario
     steady: bool
     cleanup: bool
     local: bool
+    strict: bool
 
     @property
     def planned(self) -> int | None:

@@ -107,6 +107,8 @@ class Poller:
         self._pages = 1
         self._creating_from = 0
         self._greenlet: gevent.Greenlet[[], None] | None = None
+        self.failing_since: float | None = None
+        """When the first of the polls failed that have failed since (monotonic s); None where all is well."""
 
     def wait(self, sandbox_id: str, *, status: str, after: float, deadline: float) -> Seen:
         """Wait until the sandbox is ready, has failed, or `deadline` (monotonic s) has passed.
@@ -158,7 +160,9 @@ class Poller:
             began = now
             try:
                 self._poll()
+                self.failing_since = None
             except CallError as error:
+                self.failing_since = self.failing_since or began
                 self._on_failure(error)
 
     def _poll(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,15 @@ def removal(run_id: str, results: Path, *, local: bool) -> str:
         return "they end with the run's own local server"
     folder = "" if results == Path("results") else f" --results-dir {shlex.quote(str(results))}"
     return f"remove them with: python -m treadstone_user sweep {run_id}{folder}"
+
+
+def render_sweep(runs: Sequence[tuple[str, int, str]]) -> str:
+    """What runs have on a server: run id, number of sandboxes, and a note."""
+    table = _table("Sandboxes of load tests", "run", ["sandboxes"])
+    table.add_column("")
+    for run_id, sandboxes, note in runs:
+        table.add_row(run_id, str(sandboxes), note)
+    return _text(table)
 
 
 def render_cleanup(cleanup: Mapping[str, Any], *, label: str, remedy: str) -> str:

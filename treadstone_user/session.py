@@ -18,7 +18,7 @@ from gevent.pool import Pool
 from treadstone_user.cleanup import Cleanup
 from treadstone_user.eventlog import EventLog, read_events, utc_now
 from treadstone_user.exitcode import ExitCode, judge, worst
-from treadstone_user.ledger import Ledger
+from treadstone_user.ledger import Fate, Ledger
 from treadstone_user.live import Live
 from treadstone_user.model import EventKind
 from treadstone_user.orders import Ending, Hands, Orders, Phase
@@ -79,7 +79,6 @@ class Session:
         self._started = time.monotonic()
         self._finishing: gevent.Greenlet[..., None] | None = None
         self._ask_later = ask_later
-        self._unseen: list[str] | None = None
         self._ended_ms: float | None = None
         self._cleaner: Cleanup | None = None
         self._cleaned: Mapping[str, Any] | None = None
@@ -133,9 +132,9 @@ class Session:
 
     def outlook(self) -> str:
         """What would be left behind, were the finish ended now, and what to do about it."""
-        unseen = self._ledger.expected if self._unseen is None else self._unseen
+        unseen = len(self._ledger.of(Fate.LEFT)) + len(self._ledger.of(Fate.REMOVED))
         more = f" and {self._ledger.unanswered} creates without an answer" if self._ledger.unanswered else ""
-        return f"{len(unseen)} sandboxes not seen gone{more}, labelled {self.folder.label}; {self.remedy}"
+        return f"{unseen} sandboxes not seen gone{more}, labelled {self.folder.label}; {self.remedy}"
 
     @property
     def remedy(self) -> str:
@@ -205,7 +204,6 @@ class Session:
         if reason is not None:
             return {"ran": False, "reason": reason}
         self.phase = Phase.CLEANING
-        self._unseen = self._ledger.expected
         self._cleaner = Cleanup(
             transport=self._transport,
             run_id=self.folder.run_id,
@@ -213,10 +211,9 @@ class Session:
             at_once=self._orders.scenario.concurrency,
             log=self._log,
             report=self._report,
-            about=self._ledger.about,
-            expected=self._unseen,
+            ledger=self._ledger,
             say=self._say,
-            not_before=self._ledger.settled_at,
+            not_before=time.monotonic() + (self._ledger.settles_at_ms - self._log.t_ms) / 1000,
         )
         return self._cleaner.run().describe() | {"unanswered_creates": self._ledger.unanswered}
 
@@ -233,7 +230,7 @@ class Session:
         summary = summarize(read_events(folder.events_path), folder.run)
         folder.write_summary(summary)
         self.summary = summary
-        self.exit_code = worst([judge(summary), *self._failures])
+        self.exit_code = worst([judge(summary, strict=self._orders.strict), *self._failures])
         self._show(render_summary(summary))
         self._show(render_cleanup(cleanup, label=folder.label, remedy=self.remedy))
         self._show(f"run {folder.run_id} {self.ending}, results in {folder.path}")

@@ -145,6 +145,7 @@ class Settings:
     base_url: None with ``--local``, where each run has a server of its own.
     binary: None with the HTTP transport, which needs none.
     warm_cli: None for "where it is possible".
+    strict: whether measuring its own client makes a run fail.
     at_once: the most lifecycles in flight of a steady load, None for no limit.
     """
 
@@ -159,6 +160,7 @@ class Settings:
     warm_cli: bool | None
     results_dir: Path
     cleanup: bool
+    strict: bool
     at_once: int | None
 
     @property

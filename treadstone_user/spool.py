@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from treadstone_user.eventlog import EventLog
+from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.model import Event
 from treadstone_user.transports.base import ConfigError
 
@@ -61,3 +61,17 @@ class Spool:
             with suppress(OSError):
                 self.path.unlink()
                 self.path.parent.rmdir()  # the last worker takes the folder away
+
+
+def gather(folder: Path, known: Iterable[Event]) -> list[Event]:
+    """The events in the spools of a run's workers on this machine that its own log has not got.
+
+    known: the events of that log.
+    """
+    there = {(event.get("worker"), event.get("seq")) for event in known}
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        found += [
+            event for event in read_events(path) if (event.get("worker"), event.get("seq")) not in there
+        ]
+    return found

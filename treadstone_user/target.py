@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treadstone_user.binary import Binary
 from treadstone_user.clientwatch import usable_cores
+from treadstone_user.leftovers import tell_backstop, tell_leftovers
 from treadstone_user.localserver import LocalServer
 from treadstone_user.preflight import check, measure_startup, nowhere
 from treadstone_user.settings import Settings, read_base_url
@@ -132,6 +133,10 @@ def open_target(
         )
         undo.callback(transport.close)
         check(transport, base_url=base_url, matrix=settings.scenario.matrix, say=say)
+        if settings.base_url is not None:
+            tell_leftovers(transport, say)
+            if not settings.base_url.on_this_machine and not settings.steady:
+                tell_backstop(settings.scenario, say)
         undo.pop_all()
         return Target(base_url, transport, server, transport if isinstance(transport, CliTransport) else None)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import requests as http
 
-from tests.runs import Run, json_lines, scenario_file
+from tests.runs import ROOT, Run, json_lines, scenario_file
 from tests.servers import API_KEY, LocalServer
 
 SIGNALS = [pytest.param(signal.SIGINT, id="ctrl-c"), pytest.param(signal.SIGTERM, id="sigterm")]
@@ -199,3 +199,35 @@ def test_dead_server_is_told_with_what_may_be_left(tmp_path: Path) -> None:
     assert run.output.count("the list of sandboxes cannot be read") == 1
     command = f"python -m treadstone_user sweep {run.only.path.name} --results-dir {run.results}"
     assert command in run.output
+
+
+RAISING = """
+import runpy
+from locust import task
+
+globals().update(runpy.run_path({locustfile!r}))
+
+
+class Raising(TreadstoneUser):
+    @task
+    def fail(self):
+        raise RuntimeError("a user's own mistake")
+"""
+
+
+def test_exceptions_in_a_user_leave_nothing_behind(tmp_path: Path) -> None:
+    """A user class of somebody's own may raise as often as it likes: sandboxes are made and removed."""
+    locustfile = tmp_path / "locustfile.py"
+    locustfile.write_text(RAISING.format(locustfile=str(ROOT / "locustfile.py")))
+    with start(tmp_path, 6, "ready=fixed(0.3) gone=fixed(0.2)", "-f", str(locustfile), "-u", "6") as run:
+        assert run.wait() == 1, run.output
+    assert_nothing_left_but_traces(run)
+    assert "a user's own mistake" in run.output
+
+
+def assert_nothing_left_but_traces(run: Run) -> None:
+    """As `assert_nothing_left`, though the output holds what Locust says of the user's exceptions."""
+    result = run.only
+    assert result.overall["ready"] == len(result.truth) == 6
+    assert all(line["gone"] for line in result.truth)
+    assert result.summary["cleanup"]["verified"]

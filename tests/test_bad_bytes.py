@@ -228,7 +228,19 @@ def test_a_damaged_event_log_is_counted_by_its_whole_lines(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize(
-    "line", ['{"event": "ready"}', '{"event": "nonsense"}', "[]", "3", '{"event": ["ready"]}', "{" * 100_000]
+    "line",
+    [
+        '{"event": "ready"}',
+        '{"event": "nonsense"}',
+        "[]",
+        "3",
+        '{"event": ["ready"]}',
+        '{"event": "ready", "sandbox_id": "a", "ready_latency_ms": "soon"}',
+        '{"event": "ready", "sandbox_id": "a", "ready_latency_ms": NaN}',
+        '{"event": "ready", "sandbox_id": "a", "ready_latency_ms": true}',
+        '{"event": "ready", "sandbox_id": 7, "ready_latency_ms": 1}',
+        "{" * 100_000,
+    ],
 )
 def test_a_line_that_says_nothing_is_no_event(tmp_path: Path, line: str) -> None:
     """A kind that is not known, or without what it announces."""

@@ -444,3 +444,21 @@ def test_what_happened_to_the_deletes_is_counted(recorded: Recorded) -> None:
     account = _Account(*(sandbox(name, "ready") for name in "abc"), refusals=refusals)
     found = recorded(account.transport).run().describe()
     assert (found["deleted"], found["already_gone"], found["failed"], found["found"]) == (3, 1, 0, 3)
+
+
+def test_what_is_still_shown_is_not_gone(recorded: Recorded) -> None:
+    """A sandbox that is being deleted stands in the list for a while."""
+    account = _Account(sandbox("a", "ready"), lingers=2)
+    cleaned = recorded(account.transport)
+    for _ in range(3):
+        cleaned.cleanup._one_pass()
+        assert cleaned.gone == []
+    cleaned.cleanup._one_pass()
+    assert cleaned.gone == ["a"]
+
+
+def test_a_server_that_is_away_is_waited_for_however_often_it_fails(recorded: Recorded) -> None:
+    """Only a refused credential ends it before its time."""
+    answers = taking_turns(*[ConnectError("refused")] * 8, page())
+    outcome = recorded(Scripted(on_list=answers)).run()
+    assert (outcome.verified, outcome.passes) == (True, 9)

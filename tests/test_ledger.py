@@ -111,3 +111,10 @@ def test_events_name_a_sandbox_by_its_task() -> None:
     assert ledger.describe("a") == ledger.about(sandbox("a")) == {**ABOUT, "sandbox_id": "a"}
     assert ledger.about(sandbox("x"))["task"] is None
     assert ledger.about(sandbox("x"))["sandbox_id"] == "x"
+
+
+def test_a_sandbox_keeps_its_task_though_somebody_else_deletes_it() -> None:
+    """Who only finds it in the list does not know its task."""
+    ledger = _ledger(SUBMITTED, _of("create_ok", "a"))
+    ledger.add({"event": "delete_ok", **ABOUT, "task": None, "sandbox_id": "a"})
+    assert ledger.describe("a")["task"] == 1

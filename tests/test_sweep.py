@@ -132,6 +132,17 @@ def test_a_run_that_still_goes_on_here_is_left_alone(tmp_path: Path) -> None:
     assert "still goes on: left alone" in said[0]
 
 
+def test_a_folder_of_the_same_name_of_another_server_is_not_that_run(tmp_path: Path) -> None:
+    """Its artifacts tell of other sandboxes."""
+    server = _Server(**{OLD: 2})
+    folder = _folder(tmp_path, OLD, base_url="https://other.example.com")
+    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    code, said = _sweep(server, tmp_path)
+    assert (code, server.of(OLD)) == (ExitCode.OK, 0)
+    assert "no results of it here" in said[0]
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
+
+
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     """And is all well."""
     assert _sweep(_Server(), tmp_path) == (

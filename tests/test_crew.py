@@ -423,7 +423,8 @@ class ByHand:
 
 
 def _event(seq: int, kind: str, task: int, **more: Any) -> dict[str, Any]:
-    return {"event": kind, "worker": "w1", "seq": seq, "task": task, "template": TINY, **more}
+    about = {"task": task, "template": TINY, "persist": False}
+    return {"event": kind, "worker": "w1", "seq": seq, **about, **more}
 
 
 def test_tasks_that_a_worker_that_left_has_not_begun_go_to_another_one(

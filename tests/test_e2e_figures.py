@@ -166,6 +166,6 @@ def test_thousand_over_http(tmp_path: Path) -> None:
     result = run.only
     counts = {key: result.overall[key] for key in ("submitted", "created_ok", "ready", "deleted_ok")}
     assert counts == dict.fromkeys(counts, 1200)
-    assert len(result.events()) == 1200 * 5
+    assert len(result.events()) == 1200 * 6
     assert all(line["gone"] for line in result.truth)
     assert len(result.truth) == 1200

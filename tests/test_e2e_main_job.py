@@ -55,7 +55,7 @@ def test_each_task_has_one_start_and_one_end(pilot: tuple[int, str, Result]) -> 
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     for task in range(1, 16):
         kinds = [event["event"] for event in events if event["task"] == task]
-        assert kinds == ["create_submitted", "create_ok", "ready", "server_times", "delete_ok"]
+        assert kinds == ["create_submitted", "create_ok", "ready", "server_times", "delete_ok", "gone"]
 
 
 def test_run_json_tells_what_ran_and_holds_no_secret(pilot: tuple[int, str, Result]) -> None:

@@ -44,7 +44,7 @@ def choose(given, url, approved, chosen):
     before = Settings(
         scenario=steady_scenario("tiny"), scenario_file=given, scenario_option=given, template="tiny",
         approved=approved, base_url=url and BaseUrl(url, "--base-url"), local_profile=None, binary=None,
-        warm_cli=None, results_dir=Path("results"), cleanup=True, at_once=None,
+        warm_cli=None, results_dir=Path("results"), cleanup=True, strict=False, at_once=None,
     )
     try:
         after = choose_scenario(before, chosen, options=argparse.Namespace(num_users=1))

@@ -20,7 +20,7 @@ def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
     """In the file, and in the order in which they go to the master."""
     spool = _spool(tmp_path)
     for task in (1, 2, 3):
-        spool.log.write(EventKind.CREATE_SUBMITTED, task=task)
+        spool.log.write(EventKind.POLL_ERR, task=task)
     assert [event["task"] for event in spool.pending(2)] == [1, 2]
     spool.acknowledge(2)
     assert [event["task"] for event in spool.pending(500)] == [3]
@@ -31,10 +31,10 @@ def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
 def test_the_file_is_emptied_once_all_is_acknowledged_and_goes_on(tmp_path: Path) -> None:
     """A long run does not keep all of its events twice."""
     spool = _spool(tmp_path)
-    spool.log.write(EventKind.CREATE_SUBMITTED, task=1)
+    spool.log.write(EventKind.POLL_ERR, task=1)
     spool.acknowledge(1)
     assert spool.path.read_bytes() == b""
-    spool.log.write(EventKind.CREATE_SUBMITTED, task=2)
+    spool.log.write(EventKind.POLL_ERR, task=2)
     assert [(event["seq"], event["task"]) for event in read_events(spool.path)] == [(2, 2)]
 
 
@@ -42,7 +42,7 @@ def test_an_old_acknowledgement_changes_nothing(tmp_path: Path) -> None:
     """Messages may come late."""
     spool = _spool(tmp_path)
     for task in (1, 2):
-        spool.log.write(EventKind.CREATE_SUBMITTED, task=task)
+        spool.log.write(EventKind.POLL_ERR, task=task)
     spool.acknowledge(1)
     spool.acknowledge(0)
     spool.acknowledge(1)
@@ -55,7 +55,7 @@ def test_closed_it_is_gone_with_its_folder_if_all_is_acknowledged(tmp_path: Path
         _spool(tmp_path),
         Spool(tmp_path / "spool" / "w2.jsonl", worker="w2", began=0.0, on_broken=lambda error: None),
     )
-    second.log.write(EventKind.CREATE_SUBMITTED, task=1)
+    second.log.write(EventKind.POLL_ERR, task=1)
     first.close()
     assert not first.path.exists()
     second.close()

@@ -66,7 +66,7 @@ def test_all_old_runs_at_once_and_only_after_a_yes(tmp_path: Path) -> None:
         first = killed_run(tmp_path / "a", server, "--transport", "http")
         second = killed_run(tmp_path / "b", server)
         assert first.only.path.name != second.only.path.name
-        assert re.search(rf"sandboxes of \d other runs are there .*{first.only.path.name}", second.output)
+        assert re.search(rf"sandboxes of other runs are there .*{first.only.path.name}", second.output)
         everything = ["--all", "--base-url", server.base_url, "--results-dir", str(first.results)]
         refused = sweep(tmp_path, *everything)
         assert refused.returncode == 2

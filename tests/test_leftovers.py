@@ -58,7 +58,7 @@ def test_a_run_that_starts_says_what_earlier_ones_left() -> None:
     left = [sandbox(f"s{number}", "ready", run_id=f"2026010{number}-000000") for number in range(1, 6)]
     tell_leftovers(Scripted(on_list=lambda _: page(*left, *rows(3))), said.append)
     assert said == [
-        "5 sandboxes of 5 other runs are there (20260101-000000, 20260102-000000, 20260103-000000, ...); "
+        "sandboxes of other runs are there (5, of 20260101-000000, 20260102-000000, 20260103-000000, ...); "
         "unless these still go on: python -m treadstone_user sweep --all"
     ]
     said.clear()

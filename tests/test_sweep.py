@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.scripted import TINY, Scripted, page, rows
-from treadstone_user.eventlog import read_events
+from treadstone_user.eventlog import read_events, utc_now
 from treadstone_user.exitcode import ExitCode
 from treadstone_user.ledger import Fate, Ledger
 from treadstone_user.model import Sandbox, SandboxPage
-from treadstone_user.sweep import ask_on_terminal, open_run, read_age, sweep_run, sweep_server
+from treadstone_user.sweep import ask_on_terminal, open_run, read_age, still_runs, sweep_run, sweep_server
 from treadstone_user.transports.base import ConfigError
 
 URL = "https://treadstone.example.com"
@@ -126,7 +127,7 @@ def test_one_run_is_not_asked_for(tmp_path: Path) -> None:
 def test_a_run_that_still_goes_on_here_is_left_alone(tmp_path: Path) -> None:
     """Its process lives on this machine."""
     server = _Server(**{OLD: 1, OURS: 2})
-    _folder(tmp_path, OURS, pid=os.getpid(), host=platform.node(), finished_at=None)
+    _folder(tmp_path, OURS, pid=os.getpid(), host=platform.node(), finished_at=None, started_at=utc_now())
     code, said = _sweep(server, tmp_path)
     assert (code, server.of(OLD), server.of(OURS)) == (ExitCode.OK, 0, 2)
     assert "still goes on: left alone" in said[0]
@@ -145,10 +146,20 @@ def test_a_folder_of_the_same_name_of_another_server_is_not_that_run(tmp_path: P
 
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     """And is all well."""
-    assert _sweep(_Server(), tmp_path) == (
-        ExitCode.OK,
-        [_sweep(_Server(), tmp_path)[1][0], f"nothing to remove on {URL}"],
-    )
+    assert _sweep(_Server(), tmp_path) == (ExitCode.OK, [f"nothing to remove on {URL}"])
+
+
+def test_a_process_that_only_has_the_number_of_a_killed_run_is_not_that_run(tmp_path: Path) -> None:
+    """Numbers are given again; and a process that was killed may wait for its parent to take note."""
+    ended = {"host": platform.node(), "finished_at": None, "started_at": utc_now()}
+    assert still_runs({**ended, "pid": os.getpid()})
+    assert not still_runs({**ended, "pid": os.getpid(), "started_at": "2020-01-01T00:00:00.000Z"})
+    killed = subprocess.Popen(["sleep", "60"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    assert not still_runs({**ended, "pid": killed.pid})
+    killed.wait()
+    assert not still_runs({**ended, "pid": killed.pid})
 
 
 def test_it_can_be_repeated(tmp_path: Path) -> None:
@@ -178,7 +189,7 @@ def test_events_that_only_a_dead_worker_knew_come_into_the_log(tmp_path: Path) -
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("it had a server of its own", {"local_server": True}, "ended with it"),
-    ("it goes on", {"pid": os.getpid(), "host": platform.node()}, "still goes on"),
+    ("it goes on", {"pid": os.getpid(), "host": platform.node(), "started_at": utc_now()}, "still goes on"),
     ("it is of another folder", {"run_id": "20250101-000000"}, "belongs to another run"),
     ("it has no scenario", {"scenario": None}, "holds no scenario"),
     ("it has no server", {"base_url": None}, "belongs to another run"),

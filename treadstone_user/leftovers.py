@@ -44,7 +44,7 @@ def tell_leftovers(transport: Transport, say: Callable[[str], None]) -> None:
     if counts:
         named = ", ".join(list(counts)[:_NAMED]) + (", ..." if len(counts) > _NAMED else "")
         say(
-            f"{sum(counts.values())} sandboxes of {len(counts)} other runs are there ({named}); "
+            f"sandboxes of other runs are there ({sum(counts.values())}, of {named}); "
             "unless these still go on: python -m treadstone_user sweep --all"
         )
 

@@ -171,7 +171,7 @@ def removal(run_id: str, results: Path, *, local: bool) -> str:
 
 def render_sweep(runs: Sequence[tuple[str, int, str]]) -> str:
     """What runs have on a server: run id, number of sandboxes, and a note."""
-    table = _table("Sandboxes of load tests", "run", ["sandboxes"])
+    table = _table("", "run", ["sandboxes"])
     table.add_column("")
     for run_id, sandboxes, note in runs:
         table.add_row(run_id, str(sandboxes), note)

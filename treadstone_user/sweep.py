@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from treadstone_user.cleanup import Cleanup, list_all
 from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.exitcode import ExitCode, worst
@@ -55,12 +57,15 @@ def still_runs(run: Mapping[str, Any]) -> bool:
     if run.get("finished_at") is not None or not isinstance(pid, int) or run.get("host") != platform.node():
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        began = datetime.fromisoformat(str(run.get("started_at")))
+        return process.create_time() <= began.timestamp() + 1  # else the number is another process's by now
+    except psutil.AccessDenied:
         return True
-    return True
+    except (psutil.Error, ValueError):
+        return False
 
 
 def sweep_run(
@@ -159,7 +164,8 @@ def sweep_server(
     """
     found = find_leftovers(transport, results, base_url)
     chosen = [one for one in found if not one.goes_on and _is_older(one, older_than, now)]
-    say(render_sweep([(one.run_id, one.sandboxes, _note(one, one in chosen)) for one in found]))
+    if found:
+        say(render_sweep([(one.run_id, one.sandboxes, _note(one, one in chosen)) for one in found]))
     if not chosen:
         say(f"nothing to remove on {base_url}")
         return ExitCode.OK

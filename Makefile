@@ -19,7 +19,7 @@ bench: $(VENV)/run.stamp
 	$(BIN)/python -m prep.bench
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile  # they wait more than they work
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile  # they wait more than they work
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check

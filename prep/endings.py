@@ -107,6 +107,9 @@ class Bench:
                 time.sleep(after_sec)
                 process.send_signal(by)
                 exit_code = process.wait(timeout=_END_SEC)
+            except subprocess.TimeoutExpired:
+                _say(f"{number:3d}  has not ended within {_END_SEC:g} s")
+                exit_code = -1
             finally:
                 process.kill()
         sweeps = self._sweep(results) if by is signal.SIGKILL else 0

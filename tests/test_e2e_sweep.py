@@ -72,7 +72,7 @@ def test_all_old_runs_at_once_and_only_after_a_yes(tmp_path: Path) -> None:
         assert refused.returncode == 2
         assert "--yes" in refused.stderr
         young = sweep(tmp_path, "--older-than", "1d", *everything[1:])
-        assert young.returncode == 0
+        assert young.returncode == 2, "an old one of somebody else's is there, too"
         assert "too young: left alone" in young.stdout
         done = sweep(tmp_path, *everything, "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -87,11 +87,8 @@ def test_all_old_runs_at_once_and_only_after_a_yes(tmp_path: Path) -> None:
         ([], "say which"),
         (["20260101-000000", "--all"], "say which"),
         (["--older-than", "yesterday"], "90m, 2h or 7d"),
-        (["20260101-000000"], "no run.json"),
-        (
-            ["--all", "--base-url", "http://127.0.0.1:9", "--transport", "http"],
-            "no Treadstone server answers",
-        ),
+        (["20260101-000000"], "--base-url URL"),
+        (["../x"], "is no run's id"),
     ],
 )
 def test_a_mistake_gets_one_clear_message(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -101,6 +98,25 @@ def test_a_mistake_gets_one_clear_message(tmp_path: Path, arguments: list[str], 
     assert said in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_does_not_answer_leaves_it_open(tmp_path: Path) -> None:
+    """Nobody can tell whether something is left: exit code 5, and not that nothing was to be done."""
+    done = sweep(tmp_path, "--all", "--base-url", "http://127.0.0.1:9", "--transport", "http")
+    assert done.returncode == 5
+    assert "no Treadstone server answers" in done.stderr
+
+
+def test_a_run_whose_folder_is_lost_is_swept_by_its_label(tmp_path: Path) -> None:
+    """With the server's address; other runs stay."""
+    truth = tmp_path / "truth.jsonl"
+    with LocalServer(profile="ready=fixed(60) gone=fixed(0.1) foreign=3", truth=truth) as server:
+        run = killed_run(tmp_path, server, "--transport", "http")
+        run_id = run.only.path.name
+        elsewhere = ["--results-dir", str(tmp_path / "elsewhere"), "--base-url", server.base_url]
+        done = sweep(tmp_path, run_id, *elsewhere, "--transport", "http")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert all(line["gone"] for line in json_lines(truth))
 
 
 def test_runs_that_are_ended_at_any_moment_leave_nothing(capsys: pytest.CaptureFixture[str]) -> None:

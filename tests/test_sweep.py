@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 
 from tests.scripted import TINY, Scripted, page, rows
@@ -115,13 +116,63 @@ def test_more_than_one_run_is_asked_for(tmp_path: Path, answer: bool, left: int,
     assert server.of(OLD) + server.of(YOUNG) == left
 
 
-def test_one_run_is_not_asked_for(tmp_path: Path) -> None:
-    """It was named by --all, and is the only one."""
+def _must_not_ask(_: str) -> bool:
+    raise AssertionError
 
-    def ask(_: str) -> bool:
-        raise AssertionError
 
-    assert _sweep(_Server(**{OLD: 2}), tmp_path, ask=ask)[0] is ExitCode.OK
+def test_one_run_with_its_results_here_is_not_asked_for(tmp_path: Path) -> None:
+    """It is this person's, and it is over."""
+    _folder(tmp_path, OLD)
+    assert _sweep(_Server(**{OLD: 2}), tmp_path, ask=_must_not_ask)[0] is ExitCode.OK
+
+
+def test_one_run_without_results_here_is_asked_for(tmp_path: Path) -> None:
+    """It may go on on another machine, or in another folder."""
+    server = _Server(**{OLD: 2})
+    assert _sweep(server, tmp_path, ask=lambda question: False)[0] is ExitCode.LEFT_BEHIND
+    assert server.of(OLD) == 2
+
+
+def test_a_run_that_goes_on_here_is_left_alone_however_its_server_is_written(tmp_path: Path) -> None:
+    """Localhost and 127.0.0.1 are one server, and nobody can tell by the text."""
+    server = _Server(**{OURS: 2})
+    going = {"pid": os.getpid(), "host": platform.node(), "finished_at": None, "started_at": utc_now()}
+    _folder(tmp_path, OURS, base_url="https://another.name.example.com", **going)
+    code, said = _sweep(server, tmp_path)
+    assert (code, server.of(OURS)) == (ExitCode.OK, 2)
+    assert "still goes on: left alone" in said[0]
+
+
+def test_a_run_whose_folder_is_damaged_is_swept_by_its_label_and_the_others_too(tmp_path: Path) -> None:
+    """One bad folder stops nothing."""
+    server = _Server(**{OLD: 2, YOUNG: 1})
+    _folder(tmp_path, OLD, scenario=None)
+    _folder(tmp_path, YOUNG)
+    assert _sweep(server, tmp_path)[0] is ExitCode.OK
+    assert server.of(OLD) + server.of(YOUNG) == 0
+
+
+def test_a_create_that_was_on_its_way_when_the_run_was_killed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty list right after the kill proves nothing: a proxy may still hold the request."""
+    monkeypatch.setattr("treadstone_user.sweep._SETTLE_SEC", 1.0)
+    path = _folder(tmp_path, OLD)
+    about = {"task": 2, "profile_idx": 0, "template": TINY, "persist": False, "storage_size": None}
+    event = {"event": "create_submitted", "ts": utc_now(), "worker": "local", "seq": 3, **about}
+    (path / "events.jsonl").write_text(json.dumps(event) + "\n")
+    server = _Server()
+
+    def land() -> None:
+        server.there["late"] = Sandbox(
+            id="late", template=TINY, status="creating", labels={"loadtest": f"run-{OLD}"}
+        )
+
+    gevent.spawn_later(0.5, land)
+    said: list[str] = []
+    assert sweep_run(path, open_run(path), server.transport, say=said.append) is ExitCode.OK
+    assert "late" not in server.there
+    assert "1 creates without an answer may still make sandboxes" in said[0]
 
 
 def test_a_run_that_still_goes_on_here_is_left_alone(tmp_path: Path) -> None:
@@ -153,6 +204,8 @@ def test_a_process_that_only_has_the_number_of_a_killed_run_is_not_that_run(tmp_
     """Numbers are given again; and a process that was killed may wait for its parent to take note."""
     ended = {"host": platform.node(), "finished_at": None, "started_at": utc_now()}
     assert still_runs({**ended, "pid": os.getpid()})
+    for nonsense in (0, -1, 10**20):
+        assert not still_runs({**ended, "pid": nonsense})
     assert not still_runs({**ended, "pid": os.getpid(), "started_at": "2020-01-01T00:00:00.000Z"})
     killed = subprocess.Popen(["sleep", "60"])
     killed.kill()

@@ -13,12 +13,22 @@ from locust.argument_parser import LocustArgumentParser
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.configfile import load_config
 from treadstone_user.exitcode import ExitCode
+from treadstone_user.leftovers import started_at
 from treadstone_user.options import add_options
 from treadstone_user.preflight import check
+from treadstone_user.run import read_run
 from treadstone_user.settings import CACHE, CONFIG, resolve_base_url
-from treadstone_user.sweep import ask_on_terminal, open_run, read_age, sweep_run, sweep_server
+from treadstone_user.sweep import (
+    ask_on_terminal,
+    find_leftovers,
+    open_run,
+    read_age,
+    sweep_leftover,
+    sweep_run,
+    sweep_server,
+)
 from treadstone_user.target import connect
-from treadstone_user.transports.base import ConfigError, Transport, TreadstoneError
+from treadstone_user.transports.base import ConfigError, PreflightError, Transport, TreadstoneError
 from treadstone_user.transports.http import HttpTransport
 
 
@@ -30,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
         return ExitCode.OK
     try:
         return sweep(options)
+    except PreflightError as error:  # whether something is left is not known
+        sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
+        return ExitCode.LEFT_BEHIND
     except TreadstoneError as error:
         sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
         return ExitCode.MISTAKE
@@ -56,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--older-than", metavar="AGE", help="every run that began longer ago, such as 90m, 2h or 7d")
     add("--yes", action="store_true", help="do not ask before more than one run's sandboxes are removed")
     add("--results-dir", type=Path, default=Path("results"), metavar="DIR")
-    add("--base-url", metavar="URL", default=os.environ.get("TREADSTONE_BASE_URL"), help="for --all")
+    add("--base-url", metavar="URL", help="the server, for --all; or for a run whose folder is lost")
     add("--transport", choices=("cli", "http"), help="default: what the run itself used, else cli")
     add("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
     return parser
@@ -76,6 +89,13 @@ def sweep(options: argparse.Namespace) -> ExitCode:
         raise ConfigError("say which: a RUN_ID, or --all, or --older-than AGE")
     if not many:
         path = options.results_dir / options.run_id
+        if not (path / "run.json").is_file() or options.base_url:
+            return _sweep_by_label(options, path)
+        try:
+            read_run(path)
+        except ConfigError as error:
+            hint = f"its label is enough: sweep {options.run_id} --base-url URL"
+            raise ConfigError(f"{error}\n{hint}") from error
         run = open_run(path)
         transport = _connect(options, run["base_url"], options.transport or run.get("transport"))
         try:
@@ -88,7 +108,10 @@ def sweep(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--older-than: {error}") from None
     config = load_config(Path(CONFIG), required=False)
     base_url = resolve_base_url(
-        option=options.base_url, host=None, environment=os.environ, configured=config.base_url
+        option=options.base_url or os.environ.get("TREADSTONE_BASE_URL"),
+        host=None,
+        environment=os.environ,
+        configured=config.base_url,
     )
     transport = _connect(options, base_url.url, options.transport)
     try:
@@ -101,6 +124,30 @@ def sweep(options: argparse.Namespace) -> ExitCode:
             now=datetime.now(UTC),
             say=_say,
         )
+    finally:
+        transport.close()
+
+
+def _sweep_by_label(options: argparse.Namespace, path: Path) -> ExitCode:
+    """A run whose folder is lost, or damaged: its label tells its sandboxes."""
+    if started_at(options.run_id) is None:
+        raise ConfigError(f"{options.run_id} is no run's id, such as 20261201-004226")
+    if not options.base_url:
+        raise ConfigError(
+            f"no run.json in {path}. With the server's address its label is enough: "
+            f"sweep {options.run_id} --base-url URL"
+        )
+    base_url = resolve_base_url(option=options.base_url, host=None, environment={}, configured=None).url
+    transport = _connect(options, base_url, options.transport)
+    try:
+        found = find_leftovers(transport, options.results_dir, base_url)
+        one = next((one for one in found if one.run_id == options.run_id), None)
+        if one is None:
+            _say(f"nothing of run {options.run_id} is on {base_url}")
+            return ExitCode.OK
+        if one.goes_on:
+            raise ConfigError(f"run {options.run_id} still goes on here: end it first")
+        return sweep_leftover(one, transport, _say)
     finally:
         transport.close()
 

@@ -7,6 +7,7 @@ absence only if its pages fit together.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ GIVE_UP_SEC = 120.0
 _REFUSALS = 3
 """So many lists in a row that answer 401: the credential has expired, and waiting helps nobody."""
 
+_PASS = re.compile(r"pass \d+")
 _SAY_AGAIN_SEC = 15.0
 _GOING = (SandboxStatus.DELETING, SandboxStatus.DELETED)
 
@@ -198,9 +200,9 @@ class Cleanup:
 
     def _say_once(self, line: str) -> None:
         """Say a line, and the same one again only after a while."""
-        now = time.monotonic()
-        if line != self._said or now - self._said_at >= _SAY_AGAIN_SEC:
-            self._said, self._said_at = line, now
+        now, news = time.monotonic(), _PASS.sub("", line)
+        if news != self._said or now - self._said_at >= _SAY_AGAIN_SEC:
+            self._said, self._said_at = news, now
             self._say(line)
 
     def _ours(self, listing: Listing) -> Iterator[Sandbox]:

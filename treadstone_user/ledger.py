@@ -37,7 +37,7 @@ class Ledger:
         """Before this moment of the run's clock a create without an answer may still make a sandbox."""
         self._fates: dict[str, Fate] = {}
         self._about: dict[str, Mapping[str, Any]] = {}
-        self._unanswered: set[int] = set()
+        self._unanswered: dict[int, str | None] = {}
         for event in events:
             self.add(event)
 
@@ -45,12 +45,12 @@ class Ledger:
         """Take in an event."""
         kind, task, sandbox_id = event["event"], event.get("task"), event.get("sandbox_id")
         if kind == EventKind.CREATE_SUBMITTED and task is not None:
-            self._unanswered.add(task)
+            self._unanswered[task] = event.get("ts")
         elif kind == EventKind.CREATE_ERR:
             if event.get("error_kind") in _MAY_EXIST:
                 self._unsettled(event)
             else:
-                self._unanswered.discard(task or 0)
+                self._answered(task)
         elif kind == EventKind.LOST:
             if event.get("submitted") and sandbox_id is None:
                 self._unsettled(event)  # its worker's call may still go on
@@ -59,7 +59,7 @@ class Ledger:
 
     def _add_fate(self, kind: str, task: int | None, sandbox_id: str, event: Event) -> None:
         if kind == EventKind.CREATE_OK:
-            self._unanswered.discard(task or 0)
+            self._answered(task)
             self._set(sandbox_id, Fate.LEFT, event)
         elif kind == EventKind.READY:
             self.ready.append(sandbox_id)
@@ -67,6 +67,10 @@ class Ledger:
             self._set(sandbox_id, Fate.REMOVED, event)
         elif kind == EventKind.GONE:
             self._set(sandbox_id, Fate.GONE, event)
+
+    def _answered(self, task: int | None) -> None:
+        if task is not None:
+            self._unanswered.pop(task, None)
 
     def _set(self, sandbox_id: str, fate: Fate, event: Event) -> None:
         self._fates[sandbox_id] = fate
@@ -83,6 +87,11 @@ class Ledger:
     def unanswered(self) -> int:
         """Creates of which nobody knows whether they made a sandbox."""
         return len(self._unanswered)
+
+    @property
+    def unanswered_at(self) -> str | None:
+        """When the last of these was sent (UTC, ISO 8601), as far as is known."""
+        return max((ts for ts in self._unanswered.values() if ts), default=None)
 
     @property
     def may_be_there(self) -> int:

@@ -6,9 +6,10 @@ import os
 import platform
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from treadstone_user.summary import summarize
 from treadstone_user.transports.base import CallError, ConfigError, PreflightError, Transport
 
 _AT_ONCE = 5
+_SETTLE_SEC = 10.0
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -64,7 +66,7 @@ def still_runs(run: Mapping[str, Any]) -> bool:
         return process.create_time() <= began.timestamp() + 1  # else the number is another process's by now
     except psutil.AccessDenied:
         return True
-    except (psutil.Error, ValueError):
+    except (psutil.Error, ValueError, OverflowError):
         return False
 
 
@@ -74,7 +76,8 @@ def sweep_run(
     """Finish a run's clean-up and bring its artifacts up to date. Can be repeated."""
     folder = RunFolder(path, run=run)
     known = list(read_events(folder.events_path)) if folder.events_path.exists() else []
-    log, ledger = EventLog(folder.events_path, worker="sweep"), Ledger(known)
+    ledger = Ledger(known)
+    log = EventLog(folder.events_path, worker=f"sweep-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
     log.subscribe(ledger.add)
     for event in gather(folder.spools, known):
         log.take_over(event)
@@ -107,8 +110,21 @@ def _remove(
         report=lambda step: None,
         ledger=ledger,
         say=say,
+        not_before=time.monotonic() + _settling_sec(ledger, say),
     )
     return cleanup.run().describe() | {"unanswered_creates": ledger.unanswered}
+
+
+def _settling_sec(ledger: Ledger, say: Callable[[str], None]) -> float:
+    """For how long a killed run's create may still make a sandbox, on its way through proxies and queues."""
+    try:
+        last = datetime.fromisoformat(ledger.unanswered_at or "")
+    except ValueError:
+        return 0.0
+    left = _SETTLE_SEC - (datetime.now(UTC) - last).total_seconds()
+    if left > 0:
+        say(f"{ledger.unanswered} creates without an answer may still make sandboxes: {left:.0f} s for these")
+    return min(max(left, 0.0), _SETTLE_SEC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +157,12 @@ def _leftover(run_id: str, count: int, results: Path, base_url: str) -> Leftover
     path = results / run_id
     try:
         run = read_run(path)
+        goes_on = run["run_id"] == run_id and still_runs(run)  # however its server's address was written
+        if not goes_on:
+            open_run(path)  # one that cannot be swept by its folder is swept by its label
     except ConfigError:
         return Leftover(run_id, count, None, goes_on=False)
-    here = run["run_id"] == run_id and run.get("base_url") == base_url
-    return Leftover(run_id, count, path if here else None, goes_on=here and still_runs(run))
+    return Leftover(run_id, count, path if run["base_url"] == base_url else None, goes_on)
 
 
 def sweep_server(
@@ -159,7 +177,8 @@ def sweep_server(
 ) -> ExitCode:
     """Remove what all runs left on a server, or those that began long ago.
 
-    ask: whether to go on; it is asked where more than one run's sandboxes would be removed.
+    ask: whether to go on; it is asked where more than one run's sandboxes would be removed, or those of
+        a run without results here, which may still go on elsewhere.
     Raises `PreflightError` where the server cannot be asked.
     """
     found = find_leftovers(transport, results, base_url)
@@ -170,10 +189,11 @@ def sweep_server(
         say(f"nothing to remove on {base_url}")
         return ExitCode.OK
     total = sum(one.sandboxes for one in chosen)
-    if len(chosen) > 1 and not ask(f"remove {total} sandboxes of {len(chosen)} runs on {base_url}?"):
+    certain = len(chosen) == 1 and chosen[0].folder is not None
+    if not certain and not ask(f"remove {total} sandboxes of {len(chosen)} runs on {base_url}?"):
         say("nothing was removed")
         return ExitCode.LEFT_BEHIND
-    return worst([_sweep_leftover(one, transport, say) for one in chosen])
+    return worst([sweep_leftover(one, transport, say) for one in chosen])
 
 
 def _is_older(leftover: Leftover, than: timedelta | None, now: datetime) -> bool:
@@ -186,10 +206,11 @@ def _note(leftover: Leftover, chosen: bool) -> str:
         return "still goes on: left alone"
     if not chosen:
         return "too young: left alone"
-    return "" if leftover.folder else "no results of it here"
+    return "" if leftover.folder else "no results of it here: it may go on elsewhere"
 
 
-def _sweep_leftover(leftover: Leftover, transport: Transport, say: Callable[[str], None]) -> ExitCode:
+def sweep_leftover(leftover: Leftover, transport: Transport, say: Callable[[str], None]) -> ExitCode:
+    """Remove what one run left: by its folder, or where there is none by its label alone."""
     say(f"run {leftover.run_id}:")
     if leftover.folder is not None:
         return sweep_run(leftover.folder, open_run(leftover.folder), transport, say=say)
@@ -217,4 +238,7 @@ def ask_on_terminal(question: str) -> bool:
     """Ask a person. Raises `ConfigError` where none is there."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody is here to answer: say --yes")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

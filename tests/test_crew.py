@@ -394,6 +394,38 @@ def test_a_run_whose_only_worker_takes_no_more_tasks_cannot_go_on(make: Callable
     assert not crew.plan.finished.is_set()
 
 
+def test_a_worker_that_is_cut_off_begins_nothing_more(
+    make: Callable[..., MakeCrew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master may have given it up and cleaned up: tasks that wait there for a place stay there."""
+    monkeypatch.setattr(engagement, "_LEASE_SEC", 0.3)
+    crew = make(tasks=30, budget=2)
+    worker = crew.worker(users=10, create_sec=0.2)
+    while len(worker.created) < 2:
+        gevent.sleep(0.01)
+    crew.line.cut.add(worker.node)
+    gevent.sleep(0.8)
+    created = len(worker.created)
+    gevent.sleep(0.8)
+    assert len(worker.created) == created < 30
+
+
+def test_a_run_whose_last_worker_dies_beside_a_refused_one_ends(make: Callable[..., MakeCrew]) -> None:
+    """The refused one is still there, so Locust goes on."""
+    crew = make(tasks=50, budget=2)
+    crew.present.add("old")
+    crew.crew.receive("old", Join(version="0.0.1", host="here", machine="m", pid=7))
+    crew.useless = 0
+    worker = crew.worker(create_sec=0.05)
+    while not worker.created:
+        gevent.sleep(0.01)
+    worker.kill()
+    end = time.monotonic() + 5
+    while not crew.useless:
+        assert time.monotonic() < end
+        gevent.sleep(0.05)
+
+
 class ByHand:
     """A crew whose one worker is this test: it sends reports and reads answers."""
 

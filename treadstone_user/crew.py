@@ -288,6 +288,7 @@ class Crew:
         self._say(f"{member.title} is lost ({reason}): {len(open_tasks)} tasks in its hands end with it")
         self._share_out()
         self._moved.set()
+        self._heed_useless()
 
     def _left_in_spool(self, member: Member) -> list[Event]:
         """Events of a lost worker that it wrote and never sent, where its file is on this machine."""

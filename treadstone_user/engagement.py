@@ -29,6 +29,8 @@ _BATCH = 500
 _REPORT_SEC = 2.0
 """A report is sent so often at least, though there is nothing new: the last answer may be lost."""
 _SHRINK_SEC = 0.05
+_LEASE_SEC = 4.0
+"""Without an answer for so long nothing is begun: the master may have given this worker up and cleaned up."""
 
 
 class DealtPlan(Plan):
@@ -122,11 +124,14 @@ class Engagement:
             on_hopeless=self._give_up,
             say=say,
         )
+        self._answered_at = time.monotonic()
+        self.load.may_begin = lambda: time.monotonic() - self._answered_at < _LEASE_SEC
         self._changed.set()
         self._speaker = gevent.spawn(self._speak)
 
     def receive(self, answer: Answer) -> None:
         """Take in the master's state."""
+        self._answered_at = time.monotonic()
         self._spool.acknowledge(answer.acknowledged)
         for index, (number, row) in enumerate(answer.tasks, start=answer.first):
             if index == self._got:  # the others came before

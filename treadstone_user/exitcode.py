@@ -54,7 +54,7 @@ def judge(summary: Mapping[str, Any], *, strict: bool = False) -> ExitCode:
         findings.append(ExitCode.REQUESTS_FAILED)
     results = sum(overall[key] for key in ("created_err", "ready", "failed_status", "poll_timeout"))
     planned = summary["planned"]
-    if summary["ending"] == "interrupted" or (planned is not None and results < planned):
+    if summary["ending"] == "interrupted" or overall["lost"] or (planned is not None and results < planned):
         findings.append(ExitCode.INCOMPLETE)
     if strict and summary["verdict"]["status"] == CLIENT_SATURATED:
         findings.append(ExitCode.CLIENT_MEASURED)

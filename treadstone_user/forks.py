@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import gevent
 import psutil
@@ -36,8 +37,12 @@ def _end_forks(pid: int) -> None:
     forks = [child for child in own.children() if _is_fork(child, own)]
     _, running = psutil.wait_procs(forks, timeout=_GRACE_SEC)
     for fork in running:
-        fork.terminate()
-    psutil.wait_procs(running, timeout=_END_SEC)
+        with suppress(psutil.NoSuchProcess):
+            fork.terminate()
+    _, left = psutil.wait_procs(running, timeout=_END_SEC)
+    for fork in left:
+        with suppress(psutil.NoSuchProcess):
+            fork.kill()
 
 
 def _is_fork(child: psutil.Process, own: psutil.Process) -> bool:

@@ -30,6 +30,7 @@ DRAIN_SEC = 75.0
 HOPELESS_SEC = 120.0
 """A server that has answered no poll for so long is gone for good."""
 
+_LOOK_SEC = 0.05
 _REFUSALS = 3
 """So many polls in a row that answer 401: the credential has expired."""
 
@@ -74,6 +75,8 @@ class Load:
         self._log = log
         self._say = say
         self._closing = False
+        self.may_begin: Callable[[], bool] = lambda: True
+        """Whether a create may be sent at this moment; one that may not waits."""
         self._on_hopeless = on_hopeless
         self._failed_polls: set[str] = set()
         self._refused = 0
@@ -95,7 +98,7 @@ class Load:
                 ask_server_times=not rules.ask_later,
             ),
             report=report,
-            closing=lambda: self._closing,
+            closing=self._must_not_begin,
         )
         self._watch = ClientWatch(cli)
 
@@ -120,6 +123,11 @@ class Load:
                 self._plan.resolved(task)
             else:
                 self._plan.put_back(task)
+
+    def _must_not_begin(self) -> bool:
+        while not self._closing and not self.may_begin():
+            gevent.sleep(_LOOK_SEC)
+        return self._closing
 
     def close(self) -> None:
         """Begin nothing more."""

@@ -52,6 +52,7 @@ CLEAN = {"ran": True, "verified": True}
 TASK = {"template": "t", "persist": False}
 REFUSED = {"event": "create_err", **TASK, "http_status": 429}
 FAILED = {"event": "failed_status", **TASK, "last_status": "error"}
+LOST = {"event": "lost", **TASK, "submitted": True}
 LATE = {"event": "poll_timeout", **TASK}
 READY = {"event": "ready", **TASK, "ready_latency_ms": 1000}
 KEPT = {"event": "delete_err", **TASK, "sandbox_id": "a", "http_status": 500}
@@ -60,6 +61,7 @@ JUDGED: list[tuple[str, list[dict[str, Any]], dict[str, Any], ExitCode]] = [
     # what it proves, events, run.json, code
     ("all planned are ready and gone", [READY, READY], {"planned": 2}, ExitCode.OK),
     ("a steady load has no total", [READY], {"planned": None}, ExitCode.OK),
+    ("a steady load that lost a task with its worker", [READY, LOST], {"planned": None}, ExitCode.INCOMPLETE),
     ("a refused create", [READY, REFUSED], {"planned": 2}, ExitCode.REQUESTS_FAILED),
     ("a sandbox that failed", [READY, FAILED], {"planned": 2}, ExitCode.REQUESTS_FAILED),
     ("a sandbox that was late", [READY, LATE], {"planned": 2}, ExitCode.REQUESTS_FAILED),

@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 from argparse import Namespace
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,19 +86,15 @@ def open_session(
     relay: the way to the workers that make the load, None where this process does.
     Raises `TreadstoneError`, OSError; then nothing is left.
     """
-    try:
-        return _open_session(settings, prepared, options, report, relay)
-    except BaseException:
-        prepared.discard()
-        raise
+    with ExitStack() as undo:
+        undo.callback(prepared.discard)
+        opened = _open(settings, prepared, options, report, relay)
+        undo.pop_all()
+        return opened
 
 
-def _open_session(
-    settings: Settings,
-    prepared: Prepared,
-    options: Namespace,
-    report: Report,
-    relay: MasterRelay | None,
+def _open(
+    settings: Settings, prepared: Prepared, options: Namespace, report: Report, relay: MasterRelay | None
 ) -> Opened:
     scenario, folder, target = settings.scenario, prepared.folder, prepared.target
     local = target.server is not None

@@ -29,8 +29,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from treadstone_user.figures import percentile
 from treadstone_user.localserver import LocalServer
-from treadstone_user.summary import percentile
 
 PROFILE = "ready=uniform(0.3,0.9) gone=fixed(0.05) latency=fixed(0.005)"
 _ROOT = Path(__file__).resolve().parent.parent

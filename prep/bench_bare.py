@@ -16,7 +16,7 @@ from gevent.event import Event
 from gevent.pool import Pool
 from geventhttpclient import HTTPClient
 
-from treadstone_user.summary import percentile
+from treadstone_user.figures import percentile
 
 _POLL_SEC = 0.25
 _BODY = {"template": "aio-sandbox-tiny", "labels": {"loadtest": "bare"}, "auto_delete_interval": -1}

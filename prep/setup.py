@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from treadstone_user.access import connect_cli
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.configfile import load_config
 from treadstone_user.exitcode import ExitCode
@@ -17,7 +18,6 @@ from treadstone_user.model import Variant
 from treadstone_user.preflight import check
 from treadstone_user.scenario import find_scenario, load_scenario
 from treadstone_user.settings import CACHE, CONFIG, resolve_base_url, scenarios_folder
-from treadstone_user.target import connect_cli
 from treadstone_user.transports.base import TreadstoneError
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from treadstone_user.access import Access, Accesses
 from treadstone_user.model import Sandbox, SandboxPage, Template, run_label_value
 from treadstone_user.transports.base import (
     MAX_PAGE,
@@ -17,8 +18,11 @@ from treadstone_user.transports.base import (
     Reply,
     Timing,
 )
+from treadstone_user.transports.dataplane import DataPlane
+from treadstone_user.transports.http import HttpTransport
 from treadstone_user.transports.places import Places
 
+NOWHERE = "http://127.0.0.1:1"
 RUN_ID = "20260101-000000"
 TINY = "aio-sandbox-tiny"
 
@@ -138,3 +142,11 @@ class Scripted:
     def templates(self) -> Reply[tuple[Template, ...]]:
         """Templates."""
         return self._call("templates", None, lambda: tuple(self.on_templates()))
+
+
+def accesses(*transports: Scripted, accounts: Sequence[str | None] = (None,)) -> Accesses:
+    """The accounts of a run, each by a transport of its own; their other ways lead nowhere."""
+    http = HttpTransport(base_url=NOWHERE, credential=None, places=Places(in_flight=1, starting=1))
+    plane = DataPlane(key=None)
+    found = zip(accounts, transports, strict=True)
+    return Accesses(NOWHERE, [Access(account, transport, http, plane) for account, transport in found])

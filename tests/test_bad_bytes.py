@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -114,6 +114,10 @@ class _Printing:
     def cpu_sec(self) -> float:
         """Nothing."""
         return 0.0
+
+    def with_key(self, key: str) -> Self:
+        """Keys make no difference."""
+        return self
 
     def close(self) -> None:
         """Nothing is held."""

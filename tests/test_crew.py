@@ -15,7 +15,7 @@ from typing import Any
 import gevent
 import pytest
 
-from tests.scripted import RUN_ID, TINY, Scripted, page
+from tests.scripted import RUN_ID, TINY, Scripted, accesses, page
 from treadstone_user import __version__, engagement
 from treadstone_user.crew import Crew
 from treadstone_user.engagement import Engagement
@@ -25,7 +25,9 @@ from treadstone_user.messages import Answer, Assignment, Join, Message, Report, 
 from treadstone_user.model import Sandbox, Task, Variant
 from treadstone_user.plan import FixedPlan
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import Job
 from treadstone_user.spool import Spool
+from treadstone_user.stock import Stock
 from treadstone_user.transports.base import CreateSpec
 
 ENDS = ("create_err", "ready", "failed_status", "poll_timeout", "interrupted", "lost")
@@ -108,7 +110,8 @@ class Worker:
             run_id=RUN_ID,
             clock_error_ms=0.1,
             rules=LoadRules(self.crew.scenario, "loadtest:x", steady=False, ask_later=True),
-            transport=self._transport,
+            accesses=accesses(self._transport),
+            stock=Stock(),
             spool=lambda on_broken: Spool(
                 self.crew.folder / "spool" / f"{assignment.worker}.jsonl",
                 worker=assignment.worker,
@@ -126,7 +129,7 @@ class Worker:
     def _work(self) -> None:
         assert self.engagement is not None
         while True:
-            self.engagement.load.work()
+            self.engagement.load.do(Job.LIFECYCLE)
 
     def kill(self) -> None:
         """Go without a word."""
@@ -154,6 +157,7 @@ class MakeCrew:
         self.crew = Crew(
             run_id=RUN_ID,
             plan=self.plan,
+            turns=None,
             log=self.log,
             budget=budget,
             assignment=self._assignment,
@@ -169,7 +173,18 @@ class MakeCrew:
 
     def _assignment(self, name: str) -> Assignment:
         return Assignment(
-            RUN_ID, name, 0.0, self.scenario.snapshot(), False, False, "http://x", "http", "m", None, None
+            RUN_ID,
+            name,
+            0.0,
+            self.scenario.snapshot(),
+            False,
+            ["lifecycle"],
+            False,
+            "http://x",
+            "http",
+            "m",
+            None,
+            None,
         )
 
     def _send(self, node: str, message: Message) -> None:
@@ -446,7 +461,7 @@ class ByHand:
     def report(self, *events: dict[str, Any], **more: Any) -> Answer:
         """Send a report with these events; returns the answer to it."""
         self._number += 1
-        state: dict[str, Any] = {"done": [], "got": 0, "want": 0, "holds": 0, "client": None}
+        state: dict[str, Any] = {"done": [], "got": 0, "want": 0, "want_turns": 0, "holds": 0, "client": None}
         state |= {"clock_error_ms": 0.1, "problem": None, "heard": len(self.answers), **more}
         lines = [json.dumps(event) for event in events]
         self.crew.crew.receive("hand", Report(RUN_ID, self._number, events=lines, **state))
@@ -464,7 +479,7 @@ def test_tasks_that_a_worker_that_left_has_not_begun_go_to_another_one(
     """They waited for their place there, or came when it had closed already."""
     crew = make(tasks=3, budget=3)
     worker = ByHand(crew)
-    assert [number for number, _ in worker.report(want=2, holds=3).tasks] == [1, 2]
+    assert [number for number, *_ in worker.report(want=2, holds=3).tasks] == [1, 2]
     worker.report(client={"cores": 1, "cpu_sec": 0, "cpu_cli_sec": 0, "cpu_of_all_cores": 0})
     assert [task.number for task in iter(lambda: crew.plan.take(wait=False), None)] == [1, 2, 3]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs import ROOT, Result, finished, scenario_file, seconds
-from treadstone_user.summary import percentile
+from treadstone_user.figures import percentile
 
 HTTP = ("--transport", "http", "--local", "--local-profile")
 

@@ -20,7 +20,7 @@ from tests.runs import (
     seconds,
 )
 from tests.servers import API_KEY, LocalServer
-from treadstone_user.summary import percentile
+from treadstone_user.figures import percentile
 
 
 def truth_ms(result: Result) -> list[float]:

@@ -20,6 +20,7 @@ from tests.test_transports import ignore, spec
 from treadstone_user.transports.base import ConnectError, NotFound, QuotaExceeded
 from treadstone_user.transports.credentials import Credential
 from treadstone_user.transports.http import HttpTransport
+from treadstone_user.transports.places import Places
 
 
 class Script:
@@ -69,7 +70,9 @@ def scripted(script: Script) -> Iterator[str]:
 def transport_to(base_url: str, at_once: int = 2) -> HttpTransport:
     """A transport with a key."""
     return HttpTransport(
-        base_url=base_url, credential=Credential("Authorization", "Bearer sk-x"), at_once=at_once
+        base_url=base_url,
+        credential=Credential.of_key("sk-x"),
+        places=Places(in_flight=at_once, starting=at_once),
     )
 
 
@@ -149,7 +152,8 @@ def test_slow_creates_do_not_delay_the_poll() -> None:
     """With every place taken by slow creates, a list is answered at once."""
     with LocalServer(profile="latency=fixed(2)") as server:
         credential = Credential("Authorization", f"Bearer {API_KEY}")
-        transport = HttpTransport(base_url=server.base_url, credential=credential, at_once=2)
+        places = Places(in_flight=2, starting=2)
+        transport = HttpTransport(base_url=server.base_url, credential=credential, places=places)
         creates = [gevent.spawn(transport.create, spec(), before_send=ignore) for _ in range(4)]
         gevent.sleep(0.2)
         asked = time.monotonic()

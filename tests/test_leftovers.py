@@ -56,13 +56,13 @@ def test_a_run_that_starts_says_what_earlier_ones_left() -> None:
     """With the command that removes it; nothing is said where nothing is there."""
     said: list[str] = []
     left = [sandbox(f"s{number}", "ready", run_id=f"2026010{number}-000000") for number in range(1, 6)]
-    tell_leftovers(Scripted(on_list=lambda _: page(*left, *rows(3))), said.append)
+    tell_leftovers([Scripted(on_list=lambda _: page(*left, *rows(3)))], said.append)
     assert said == [
         "sandboxes of other runs are there (5, of 20260101-000000, 20260102-000000, 20260103-000000, ...); "
         "unless these still go on: python -m treadstone_user sweep --all"
     ]
     said.clear()
-    tell_leftovers(Scripted(on_list=lambda _: page(*rows(3))), said.append)
+    tell_leftovers([Scripted(on_list=lambda _: page(*rows(3)))], said.append)
     assert said == []
 
 
@@ -73,7 +73,7 @@ def test_that_it_is_not_known_is_said_too() -> None:
     def fail(_: int) -> None:
         raise api_error(500, "An unexpected error occurred.")
 
-    tell_leftovers(Scripted(on_list=fail), said.append)  # type: ignore[arg-type]
+    tell_leftovers([Scripted(on_list=fail)], said.append)  # type: ignore[arg-type]
     assert said == [
         "whether earlier runs have left something is not known: 500 server_error: "
         "An unexpected error occurred."

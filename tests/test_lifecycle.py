@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from tests.runs import json_lines
-from tests.scripted import TINY, Scripted, missing, page, sandbox, taking_turns
+from tests.scripted import TINY, Scripted, accesses, missing, page, sandbox, taking_turns
 from treadstone_user.eventlog import EventLog
 from treadstone_user.lifecycle import Lifecycle, Rules
 from treadstone_user.model import TASK_ENDS, Sandbox, Task, Variant
-from treadstone_user.poller import Poller
+from treadstone_user.pollers import Pollers
 from treadstone_user.steps import Step
+from treadstone_user.stock import Stock
 from treadstone_user.transports.base import (
     BadOutput,
     CallError,
@@ -40,7 +41,8 @@ class _Led:
         self.path = folder / "events.jsonl"
         self.log = EventLog(self.path, worker="local")
         self.transport = transport
-        self.poller = Poller(transport, interval_sec=INTERVAL, on_failure=lambda error: None)
+        self.accesses = accesses(transport)
+        self.poller = Pollers(self.accesses, interval_sec=INTERVAL, on_failure=lambda *_: None)
         self.steps: list[Step] = []
         self.closing = False
 
@@ -49,8 +51,10 @@ class _Led:
     ) -> None:
         """Lead it through its life."""
         Lifecycle(
-            transport=self.transport,
-            poller=self.poller,
+            accesses=self.accesses,
+            pollers=self.poller,
+            command=None,
+            stock=Stock(),
             log=self.log,
             rules=Rules(LABEL, timeout, 60, -1, delete_after_ready=delete, ask_server_times=ask),
             report=self.steps.append,

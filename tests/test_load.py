@@ -8,13 +8,15 @@ from pathlib import Path
 import gevent
 import pytest
 
-from tests.scripted import TINY, Scripted, page, sandbox, taking_turns
+from tests.scripted import TINY, Scripted, accesses, page, sandbox, taking_turns
 from treadstone_user import load as module
 from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.load import Load, LoadRules
 from treadstone_user.model import SandboxPage, Task, Variant
-from treadstone_user.plan import FixedPlan
+from treadstone_user.plan import FixedPlan, TurnPlan
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import Job
+from treadstone_user.stock import Stock
 from treadstone_user.transports.base import ConnectError, api_error
 
 EXPIRED = api_error(401, "Invalid or expired API key.")
@@ -27,9 +29,10 @@ def _told(folder: Path, on_list: Callable[[int], SandboxPage], *, wait_sec: floa
     hopeless: list[str] = []
     log = EventLog(folder / "events.jsonl", worker="local")
     load = Load(
-        transport=Scripted(on_create=lambda _: sandbox("a"), on_list=on_list),
-        cli=None,
+        accesses=accesses(Scripted(on_create=lambda _: sandbox("a"), on_list=on_list)),
         plan=FixedPlan([Task(1, variant)]),
+        turns=TurnPlan(None),
+        stock=Stock(),
         rules=LoadRules(
             Scenario(name="x", description="", matrix=(variant,), poll_interval_sec=0.02),
             "loadtest:x",
@@ -41,7 +44,7 @@ def _told(folder: Path, on_list: Callable[[int], SandboxPage], *, wait_sec: floa
         on_hopeless=hopeless.append,
         say=lambda line: None,
     )
-    worker = gevent.spawn(load.work)
+    worker = gevent.spawn(load.do, Job.LIFECYCLE)
     gevent.sleep(wait_sec)
     load.drain()
     worker.kill()

@@ -26,6 +26,7 @@ MESSAGES: list[Message] = [
         t_ms=1.5,
         scenario={"name": "x", "matrix": [{"template": "t", "count": 1, "persist": False}]},
         steady=False,
+        jobs=["lifecycle"],
         local=True,
         base_url="http://127.0.0.1:1",
         transport="cli",
@@ -42,13 +43,22 @@ MESSAGES: list[Message] = [
         done=[1],
         got=1,
         want=2,
+        want_turns=1,
         holds=3,
         clock_error_ms=0.4,
         client={"a": [1]},
         problem=None,
     ),
     Answer(
-        "r", number=1, heard=1, acknowledged=1, first=0, tasks=[(1, 0)], share=3, neighbours=1, drain=False
+        "r",
+        number=1,
+        heard=1,
+        acknowledged=1,
+        first=0,
+        tasks=[(1, 0, "a@example.com"), (-1, -1, None)],
+        share=3,
+        neighbours=1,
+        drain=False,
     ),
 ]
 

@@ -19,6 +19,7 @@ from treadstone_user.report import (
     render_summary,
 )
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import Job
 from treadstone_user.summary import summarize
 
 
@@ -315,7 +316,7 @@ FACTS: list[tuple[dict[str, Any], str]] = [
 def test_a_scenario_is_told_before_it_runs(more: dict[str, Any], told: str) -> None:
     """Its name, its limits and its matrix are told in units."""
     scenario = Scenario(name="burst", description="many", matrix=MATRIX, **more)
-    text = render_scenario(scenario)
+    text = render_scenario(scenario, {Job.LIFECYCLE})
     assert text.splitlines()[0] == "burst: many"
     assert told in text
     assert render_matrix(MATRIX) in text
@@ -323,7 +324,7 @@ def test_a_scenario_is_told_before_it_runs(more: dict[str, Any], told: str) -> N
 
 def test_a_scenario_without_a_description() -> None:
     """Without a description its name stands alone."""
-    text = render_scenario(Scenario(name="burst", description="", matrix=MATRIX))
+    text = render_scenario(Scenario(name="burst", description="", matrix=MATRIX), {Job.LIFECYCLE})
     assert text.splitlines()[0] == "burst"
 
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadstone_user.eventlog import read_events
+from treadstone_user.figures import carries, censored, distribution, percentile
 from treadstone_user.model import EventKind
-from treadstone_user.summary import bucket, burst, carries, censored, distribution, percentile, summarize
+from treadstone_user.summary import bucket, burst, summarize
 from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED
 
 HARNESS = Path(__file__).parent / "contract" / "harness-run"

@@ -13,7 +13,7 @@ from typing import Any
 import gevent
 import pytest
 
-from tests.scripted import TINY, Scripted, page, rows
+from tests.scripted import TINY, Scripted, accesses, page, rows
 from treadstone_user.eventlog import read_events, utc_now
 from treadstone_user.exitcode import ExitCode
 from treadstone_user.ledger import Fate, Ledger
@@ -73,7 +73,7 @@ def _yes(_: str) -> bool:
 def _sweep(server: _Server, results: Path, **more: Any) -> tuple[ExitCode, list[str]]:
     said: list[str] = []
     orders: dict[str, Any] = {"older_than": None, "ask": _yes, "now": NOW, **more}
-    code = sweep_server(server.transport, base_url=URL, results=results, say=said.append, **orders)
+    code = sweep_server(accesses(server.transport), base_url=URL, results=results, say=said.append, **orders)
     return code, said
 
 
@@ -170,7 +170,7 @@ def test_a_create_that_was_on_its_way_when_the_run_was_killed_is_waited_for(
 
     gevent.spawn_later(0.5, land)
     said: list[str] = []
-    assert sweep_run(path, open_run(path), server.transport, say=said.append) is ExitCode.OK
+    assert sweep_run(path, open_run(path), accesses(server.transport), say=said.append) is ExitCode.OK
     assert "late" not in server.there
     assert "1 creates without an answer may still make sandboxes" in said[0]
 
@@ -221,7 +221,7 @@ def test_it_can_be_repeated(tmp_path: Path) -> None:
     folder = _folder(tmp_path, OLD)
     for _ in range(2):
         said: list[str] = []
-        assert sweep_run(folder, open_run(folder), server.transport, say=said.append) is ExitCode.OK
+        assert sweep_run(folder, open_run(folder), accesses(server.transport), say=said.append) is ExitCode.OK
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["overall"]["deleted_ok"] == 2
     assert Ledger(read_events(folder / "events.jsonl")).may_be_there == 0
@@ -235,7 +235,7 @@ def test_events_that_only_a_dead_worker_knew_come_into_the_log(tmp_path: Path) -
     event |= {"profile_idx": 0, "persist": False, "storage_size": None}
     (folder / "spool" / "w1.jsonl").write_text(json.dumps(event) + "\n")
     for _ in range(2):
-        sweep_run(folder, open_run(folder), _Server().transport, say=lambda line: None)
+        sweep_run(folder, open_run(folder), accesses(_Server().transport), say=lambda line: None)
     found = [e for e in read_events(folder / "events.jsonl") if e["worker"] == "w1"]
     assert [e["task"] for e in found] == [9]
 

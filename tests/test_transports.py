@@ -65,7 +65,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         if request.param == "http":
             credential = find_credential(environment, base_url)
             transport = HttpTransport(
-                base_url=base_url, credential=credential, at_once=4, timeout_sec=timeout_sec
+                base_url=base_url,
+                credential=credential,
+                places=Places(in_flight=4, starting=4),
+                timeout_sec=timeout_sec,
             )
         else:
             launcher: Launcher = ColdLauncher(TREADSTONE, environment)

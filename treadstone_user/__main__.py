@@ -10,6 +10,7 @@ from pathlib import Path
 
 from locust.argument_parser import LocustArgumentParser
 
+from treadstone_user.access import Accesses, connect, read_keys
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.configfile import load_config
 from treadstone_user.exitcode import ExitCode
@@ -27,8 +28,7 @@ from treadstone_user.sweep import (
     sweep_run,
     sweep_server,
 )
-from treadstone_user.target import connect
-from treadstone_user.transports.base import ConfigError, PreflightError, Transport, TreadstoneError
+from treadstone_user.transports.base import ConfigError, PreflightError, TreadstoneError
 from treadstone_user.transports.http import HttpTransport
 
 
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--yes", action="store_true", help="do not ask before more than one run's sandboxes are removed")
     add("--results-dir", type=Path, default=Path("results"), metavar="DIR")
     add("--base-url", metavar="URL", help="the server, for --all; or for a run whose folder is lost")
+    add("--accounts", type=Path, metavar="FILE", help="a store of accounts (default: the run's own, if any)")
     add("--transport", choices=("cli", "http"), help="default: what the run itself used, else cli")
     add("--binary", metavar="PATH", default=os.environ.get("TREADSTONE_BINARY"))
     return parser
@@ -97,11 +98,12 @@ def sweep(options: argparse.Namespace) -> ExitCode:
             hint = f"its label is enough: sweep {options.run_id} --base-url URL"
             raise ConfigError(f"{error}\n{hint}") from error
         run = open_run(path)
-        transport = _connect(options, run["base_url"], options.transport or run.get("transport"))
+        accounts = options.accounts or run["scenario"].get("accounts")
+        accesses = _connect(options, run["base_url"], options.transport or run.get("transport"), accounts)
         try:
-            return sweep_run(path, run, transport, say=_say)
+            return sweep_run(path, run, accesses, say=_say)
         finally:
-            transport.close()
+            accesses.close()
     try:
         age = read_age(options.older_than) if options.older_than is not None else None
     except ValueError as error:
@@ -113,10 +115,10 @@ def sweep(options: argparse.Namespace) -> ExitCode:
         environment=os.environ,
         configured=config.base_url,
     )
-    transport = _connect(options, base_url.url, options.transport)
+    accesses = _connect(options, base_url.url, options.transport, options.accounts)
     try:
         return sweep_server(
-            transport,
+            accesses,
             base_url=base_url.url,
             results=options.results_dir,
             older_than=age,
@@ -125,7 +127,7 @@ def sweep(options: argparse.Namespace) -> ExitCode:
             say=_say,
         )
     finally:
-        transport.close()
+        accesses.close()
 
 
 def _sweep_by_label(options: argparse.Namespace, path: Path) -> ExitCode:
@@ -138,22 +140,28 @@ def _sweep_by_label(options: argparse.Namespace, path: Path) -> ExitCode:
             f"sweep {options.run_id} --base-url URL"
         )
     base_url = resolve_base_url(option=options.base_url, host=None, environment={}, configured=None).url
-    transport = _connect(options, base_url, options.transport)
+    accesses = _connect(options, base_url, options.transport, options.accounts)
     try:
-        found = find_leftovers(transport, options.results_dir, base_url)
+        found = find_leftovers(accesses, options.results_dir, base_url)
         one = next((one for one in found if one.run_id == options.run_id), None)
         if one is None:
             _say(f"nothing of run {options.run_id} is on {base_url}")
             return ExitCode.OK
         if one.goes_on:
             raise ConfigError(f"run {options.run_id} still goes on here: end it first")
-        return sweep_leftover(one, transport, _say)
+        return sweep_leftover(one, accesses, _say)
     finally:
-        transport.close()
+        accesses.close()
 
 
-def _connect(options: argparse.Namespace, base_url: str, transport: str | None) -> Transport:
-    """A way to the server that has been tried out."""
+def _connect(
+    options: argparse.Namespace, base_url: str, transport: str | None, accounts: Path | str | None
+) -> Accesses:
+    """Ways to the server that have been tried out.
+
+    accounts: a store; None for the environment's credential.
+    """
+    keys = None if accounts is None else read_keys(Path(accounts))
     over_http = transport == HttpTransport.name and options.binary is None
     binary = None
     if not over_http:
@@ -166,10 +174,16 @@ def _connect(options: argparse.Namespace, base_url: str, transport: str | None) 
             announce=_say,
         )
     found = connect(
-        binary=binary, warm_cli=None, at_once=5, base_url=base_url, environment=os.environ, say=_say
+        binary=binary,
+        warm_cli=None,
+        at_once=5,
+        base_url=base_url,
+        environment=os.environ,
+        keys=keys,
+        say=_say,
     )
     try:
-        check(found, base_url=base_url, matrix=(), say=lambda line: None)
+        check(found.first.transport, base_url=base_url, matrix=(), say=lambda line: None)
     except BaseException:
         found.close()
         raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from gevent.pool import Pool
 
 from treadstone_user.eventlog import EventLog
 from treadstone_user.ledger import Fate, Ledger
-from treadstone_user.model import Event, EventKind, Sandbox, SandboxStatus
+from treadstone_user.model import EventKind, Sandbox, SandboxStatus
 from treadstone_user.retry import backoff
 from treadstone_user.steps import Report, delete_and_record
 from treadstone_user.transports.base import MAX_PAGE, AuthError, CallError, Transport
@@ -80,6 +80,22 @@ class Outcome:
     problem: str | None = None
     """Why it is not verified."""
 
+    @classmethod
+    def pooled(cls, outcomes: Sequence[Outcome]) -> Outcome:
+        """The outcome of several accounts together."""
+        return cls(
+            passes=max((one.passes for one in outcomes), default=0),
+            found=set[str]().union(*(one.found for one in outcomes)),
+            deleted=sum(one.deleted for one in outcomes),
+            already_gone=sum(one.already_gone for one in outcomes),
+            failed=set[str]().union(*(one.failed for one in outcomes)),
+            gone=sum(one.gone for one in outcomes),
+            remaining={name: reason for one in outcomes for name, reason in one.remaining.items()},
+            kept={name: reason for one in outcomes for name, reason in one.kept.items()},
+            verified=all(one.verified for one in outcomes),
+            problem=next((one.problem for one in outcomes if one.problem is not None), None),
+        )
+
     def describe(self) -> dict[str, Any]:
         """The outcome for run.json and summary.json."""
         return {
@@ -105,6 +121,7 @@ class Cleanup:
     ledger: what is known of the run's sandboxes so far; it hears of the log's events. While no list
         can be read, those that it has as left count as there.
     say: gets a line on each pass.
+    account: whose sandboxes these are; None for the account of the environment's credential.
     not_before: an empty list proves nothing before this moment (monotonic s).
     """
 
@@ -119,6 +136,7 @@ class Cleanup:
         report: Report,
         ledger: Ledger,
         say: Callable[[str], None],
+        account: str | None = None,
         not_before: float = 0.0,
         give_up_sec: float = GIVE_UP_SEC,
     ) -> None:
@@ -135,17 +153,10 @@ class Cleanup:
         self._accepted: set[str] = set()
         self._refused = 0
         self._said, self._said_at = "", 0.0
-        self.outcome = Outcome(remaining=dict.fromkeys(ledger.of(Fate.LEFT), "not seen gone"))
-        log.subscribe(self._count)
-
-    def _count(self, event: Event) -> None:
-        if event["event"] == EventKind.DELETE_OK:
-            if event["http_status"] is None:
-                self.outcome.deleted += 1
-            else:
-                self.outcome.already_gone += 1
-        elif event["event"] == EventKind.GONE:
-            self.outcome.gone += 1
+        self._account = account
+        self.outcome = Outcome(
+            remaining=dict.fromkeys(ledger.of_account(Fate.LEFT, account), "not seen gone")
+        )
 
     def run(self) -> Outcome:
         """Delete until a whole list shows none of the run's sandboxes, or nothing moves any more."""
@@ -194,9 +205,10 @@ class Cleanup:
     def _note_gone(self, listing: Listing) -> None:
         """Write down which deleted sandboxes the list shows no more; only a whole list proves that."""
         if listing.whole:
-            for sandbox_id in self._ledger.of(Fate.REMOVED):
+            for sandbox_id in self._ledger.of_account(Fate.REMOVED, self._account):
                 if sandbox_id not in listing.sandboxes:
                     self._log.write(EventKind.GONE, **self._ledger.describe(sandbox_id))
+                    self.outcome.gone += 1
 
     def _say_once(self, line: str) -> None:
         """Say a line, and the same one again only after a while."""
@@ -216,13 +228,18 @@ class Cleanup:
             yield sandbox
 
     def _delete(self, sandbox: Sandbox) -> None:
-        error = delete_and_record(self._transport, self._log, self._report, self._ledger.about(sandbox))
-        if error is None:
-            self._accepted.add(sandbox.id)
-            self.outcome.failed.discard(sandbox.id)
-        else:
+        about = self._ledger.about(sandbox, self._account)
+        deletion = delete_and_record(self._transport, self._log, self._report, about)
+        if deletion.error is not None:
             self.outcome.failed.add(sandbox.id)
-            self.outcome.remaining[sandbox.id] = f"delete failed: {error.cause}"
+            self.outcome.remaining[sandbox.id] = f"delete failed: {deletion.error.cause}"
+            return
+        self._accepted.add(sandbox.id)
+        self.outcome.failed.discard(sandbox.id)
+        if deletion.already:
+            self.outcome.already_gone += 1
+        else:
+            self.outcome.deleted += 1
 
 
 def _problem(there: int, listing: Listing) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import gevent
 
-from treadstone_user.summary import distribution
+from treadstone_user.figures import distribution
 from treadstone_user.transports.cli import CliTransport
 from treadstone_user.verdict import STALL_MS
 

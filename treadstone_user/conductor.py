@@ -25,6 +25,8 @@ from treadstone_user.options import choose_scenario, read_scenario, read_setting
 from treadstone_user.orders import Ending
 from treadstone_user.relay import MasterRelay
 from treadstone_user.report import render_scenario, render_steady
+from treadstone_user.roster import Roster, users_for
+from treadstone_user.sections import Job
 from treadstone_user.session import Session
 from treadstone_user.settings import Settings
 from treadstone_user.signals import Signals
@@ -51,6 +53,7 @@ class Conductor:
         self._environment = environment
         self._web_ui = web_ui
         self._settings: Settings | None = None
+        self._roster = Roster(environment, self._options)
         self._prepared: Prepared | None = None
         self._session: Session | None = None
         self._relay: MasterRelay | None = None
@@ -79,11 +82,12 @@ class Conductor:
         )
         if options.dry_run:
             scenario, file = read_scenario(options)
-            users = options.num_users
-            _print(render_scenario(scenario) if file else render_steady(scenario, users=users))
+            users, jobs = options.num_users, self._roster.choose(scenario)
+            _print(render_scenario(scenario, jobs) if file else render_steady(scenario, users=users))
             raise SystemExit(ExitCode.OK)
         self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)
-        self._fill_in_users(settings, options)
+        jobs = self._roster.choose(settings.scenario)
+        self._fill_in_users(settings, jobs, options)
         if isinstance(self._environment.runner, MasterRunner):
             self._relay = MasterRelay(self._environment.runner, self._on_message)
         if options.headless or options.autostart:
@@ -100,18 +104,17 @@ class Conductor:
         signals.initialized()
         self._listen()
 
-    def _fill_in_users(self, settings: Settings, options: Namespace) -> None:
-        """A scenario without ``-u`` has as many users as sandboxes, and all may start at once."""
-        if settings.steady:
+    def _fill_in_users(self, settings: Settings, jobs: frozenset[Job], options: Namespace) -> None:
+        """A scenario without ``-u`` has a user for each sandbox, and all may start at once."""
+        enough = users_for(settings.scenario, jobs)
+        if settings.steady or enough is None:
             return
         if options.num_users is None:
-            options.num_users = settings.scenario.total
-        elif options.headless and options.num_users > settings.scenario.total:
+            options.num_users = enough
+        elif options.headless and options.num_users > enough and jobs == {Job.LIFECYCLE}:
             # The others would have nothing to do, and the run would wait for their ramp-up.
-            _log.info(
-                "%d users for %d sandboxes are enough", settings.scenario.total, settings.scenario.total
-            )
-            options.num_users = settings.scenario.total
+            _log.info("%d users for %d sandboxes are enough", enough, enough)
+            options.num_users = enough
         if options.spawn_rate is None:
             options.spawn_rate = min(options.num_users, 100)  # above it, Locust warns
 
@@ -141,10 +144,12 @@ class Conductor:
         try:
             if self._web_ui is not None:
                 settings = choose_scenario(settings, self._options.scenario, options=self._options)
+            jobs = self._roster.choose(settings.scenario)
             opened = open_session(
                 settings,
                 prepared or prepare(settings),
                 options=self._options,
+                jobs=jobs,
                 report=report_to(environment),
                 relay=self._relay,
             )
@@ -254,4 +259,4 @@ class Conductor:
 
 
 def _natural_ending(session: Session) -> Ending:
-    return Ending.COMPLETED if session.plan.finished.is_set() else Ending.STOPPED
+    return Ending.COMPLETED if session.completed else Ending.STOPPED

@@ -19,8 +19,9 @@ from treadstone_user.eventlog import EventLog, describe_task, read_events
 from treadstone_user.load import DRAIN_SEC
 from treadstone_user.member import Member, State
 from treadstone_user.messages import Answer, Assignment, Join, Message, Refusal, Report
-from treadstone_user.model import TASK_ENDS, Event, EventKind
-from treadstone_user.plan import Plan
+from treadstone_user.model import TASK_ENDS, Event, EventKind, Task
+from treadstone_user.owners import Owners
+from treadstone_user.plan import Plan, is_turn
 from treadstone_user.shares import deal
 from treadstone_user.verdict import pool_clients
 
@@ -34,6 +35,7 @@ _DRAIN_SEC = DRAIN_SEC + 15.0
 class Crew:
     """Deals the tasks and the concurrency of a run among workers, and gathers their events.
 
+    plan, turns: the tasks, and the turns where a file's rows are dealt.
     budget: how many calls all workers together may have in flight.
     assignment: what a worker is told when it joins, given its name.
     spools: where the spools of workers on this machine lie.
@@ -47,6 +49,7 @@ class Crew:
         *,
         run_id: str,
         plan: Plan,
+        turns: Plan | None,
         log: EventLog,
         budget: int,
         assignment: Callable[[str], Assignment],
@@ -58,6 +61,8 @@ class Crew:
     ) -> None:
         self._run_id = run_id
         self._plan = plan
+        self._turns = turns
+        self._owners = Owners()
         self._log = log
         self._budget = budget
         self._assignment = assignment
@@ -154,16 +159,22 @@ class Crew:
         self._log.take_over(event)
 
     def _settle(self, member: Member, report: Report) -> None:
-        member.got, member.want = report.got, report.want
+        member.got, member.want, member.want_turns = report.got, report.want, report.want_turns
         member.has_users = member.has_users or report.want > 0
         for number in report.done:
             if (task := member.in_hand.pop(number, None)) is not None:
-                self._plan.resolved(task)
+                self._owners.release(task)
+                self._plan_of(task).resolved(task)
+
+    def _plan_of(self, task: Task) -> Plan:
+        return self._turns if self._turns is not None and is_turn(task) else self._plan
 
     def _on_drained(self, member: Member, client: Mapping[str, Any]) -> None:
         member.state, member.client = State.DRAINED, client
-        for task in member.in_hand.values():  # never begun: somebody else gets them
-            self._plan.put_back(task)
+        # Never begun: somebody else gets them, in their order.
+        for task in reversed(member.in_hand.values()):
+            self._owners.release(task)
+            self._plan_of(task).put_back(task)
         member.in_hand.clear()
         if not self._closing:
             self._say(f"{member.title} has left; it began {len(member.submitted)} sandboxes")
@@ -176,15 +187,16 @@ class Crew:
     def _deal(self) -> None:
         """Give tasks to all who want some, as long as there are any."""
         for member in self._working():
-            fresh = False
-            while member.room > 0:
-                task = self._plan.take(wait=False)
-                if task is None:
-                    break
-                member.dealt.append(task)
-                member.in_hand[task.number] = task
-                fresh = True
-            if fresh:
+            before = len(member.dealt)
+            while member.room > 0 and (task := self._owners.take(self._plan, member.name)) is not None:
+                member.hand(task)
+            while (
+                self._turns is not None
+                and member.room_for_turns > 0
+                and (task := self._turns.take(wait=False)) is not None
+            ):
+                member.hand(task)
+            if len(member.dealt) > before:
                 self._answer(member)
 
     def _share_out(self) -> None:
@@ -211,7 +223,7 @@ class Crew:
             heard=member.heard,
             acknowledged=member.seq,
             first=member.got,
-            tasks=[(task.number, task.variant.index) for task in tasks],
+            tasks=[(task.number, task.variant.index, task.account) for task in tasks],
             share=member.share.granted,
             neighbours=sum(one.machine == member.machine for one in self._working()),
             drain=self._closing,
@@ -228,6 +240,8 @@ class Crew:
         if not self._closing:
             self._closing = True
             self._plan.close()
+            if self._turns is not None:
+                self._turns.close()
             for member in self._working():
                 self._answer(member)
 
@@ -273,7 +287,11 @@ class Crew:
         for event in self._left_in_spool(member):
             self._on_event(member, event)
         member.state, member.problem = State.LOST, reason
-        open_tasks = [task for task in member.in_hand.values() if task.number not in member.ended]
+        open_tasks = [
+            task
+            for task in member.in_hand.values()
+            if task.number not in member.ended and not is_turn(task)  # what a turn said, it said
+        ]
         for task in open_tasks:
             self._log.write(
                 EventKind.LOST,
@@ -283,7 +301,8 @@ class Crew:
                 submitted=task.number in member.submitted,
             )
         for task in member.in_hand.values():
-            self._plan.resolved(task)
+            self._owners.release(task)
+            self._plan_of(task).resolved(task)
         member.in_hand.clear()
         self._say(f"{member.title} is lost ({reason}): {len(open_tasks)} tasks in its hands end with it")
         self._share_out()

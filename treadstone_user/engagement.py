@@ -15,15 +15,15 @@ from typing import Any
 import gevent
 from gevent.event import Event as Flag
 
+from treadstone_user.access import Accesses
 from treadstone_user.clientwatch import usable_cores
 from treadstone_user.load import Load, LoadRules
 from treadstone_user.messages import Answer, Report
 from treadstone_user.model import Task
-from treadstone_user.plan import Plan
+from treadstone_user.plan import NO_VARIANT, May, Plan, is_turn
 from treadstone_user.spool import Spool
 from treadstone_user.steps import Report as ReportStep
-from treadstone_user.transports.base import Transport
-from treadstone_user.transports.cli import CliTransport
+from treadstone_user.stock import Stock
 
 _BATCH = 500
 _REPORT_SEC = 2.0
@@ -46,12 +46,12 @@ class DealtPlan(Plan):
         self._takers = 0
         self._on_change = on_change
 
-    def take(self, *, wait: bool = True) -> Task | None:
+    def take(self, *, wait: bool = True, may: May = lambda account: True) -> Task | None:
         """The next task; waits while there is none to give, None once the plan is closed."""
         self._takers += 1
         self._on_change()
         try:
-            return super().take(wait=wait)
+            return super().take(wait=wait, may=may)
         finally:
             self._takers -= 1
 
@@ -73,14 +73,14 @@ class DealtPlan(Plan):
         """How many users wait for a task."""
         return 0 if self._closed else max(0, self._takers - len(self._dealt))
 
-    def _next(self) -> Task:
+    def _next(self, may: May) -> Task:
         return self._dealt.popleft()
 
 
 class Engagement:
     """A worker's part in one run, from its first task until everything is delivered.
 
-    transport: has passed preflight; it is closed at the end.
+    accesses: have passed preflight; they are closed at the end.
     spool: opens the worker's spool, given what to do when it cannot be written.
     on_drained: called once nothing goes on any more, before the master is told.
     """
@@ -91,7 +91,8 @@ class Engagement:
         run_id: str,
         clock_error_ms: float,
         rules: LoadRules,
-        transport: Transport,
+        accesses: Accesses,
+        stock: Stock,
         spool: Callable[[Callable[[OSError], None]], Spool],
         report: ReportStep,
         send: Callable[[Report], None],
@@ -103,7 +104,8 @@ class Engagement:
         """Set once the master has everything."""
         self._clock_error_ms = clock_error_ms
         self._matrix = rules.scenario.matrix
-        self._transport = transport
+        self._accesses = accesses
+        self._places = accesses.first.transport.places
         self._send = send
         self._on_drained = on_drained
         self._changed, self._answered = Flag(), Flag()
@@ -112,12 +114,13 @@ class Engagement:
         self._problem: str | None = None
         self._draining: gevent.Greenlet[..., None] | None = None
         self._spool = spool(self._on_broken)
-        self._plan = DealtPlan(self._changed.set)
+        self._plan, self._turns = DealtPlan(self._changed.set), DealtPlan(self._changed.set)
         self._spool.log.subscribe(lambda _: self._changed.set())
         self.load = Load(
-            transport=transport,
-            cli=transport if isinstance(transport, CliTransport) else None,
+            accesses=accesses,
             plan=self._plan,
+            turns=self._turns,
+            stock=stock,
             rules=rules,
             log=self._spool.log,
             report=report,
@@ -133,10 +136,11 @@ class Engagement:
         """Take in the master's state."""
         self._answered_at = time.monotonic()
         self._spool.acknowledge(answer.acknowledged)
-        for index, (number, row) in enumerate(answer.tasks, start=answer.first):
+        for index, (number, row, account) in enumerate(answer.tasks, start=answer.first):
             if index == self._got:  # the others came before
                 self._got += 1
-                self._plan.give(Task(number, self._matrix[row]))
+                task = Task(number, self._matrix[row] if row >= 0 else NO_VARIANT, account)
+                (self._turns if is_turn(task) else self._plan).give(task)
                 self._changed.set()
         if answer.number > self._answer:  # an older one may come late
             self._answer = answer.number
@@ -151,7 +155,7 @@ class Engagement:
             self._share = answer.share
             self._changed.set()
         starting = max(1, usable_cores() // max(1, answer.neighbours))
-        self._transport.places.resize(in_flight=answer.share, starting=starting)
+        self._places.resize(in_flight=answer.share, starting=starting)
 
     def drain(self) -> None:
         """Begin nothing more and end what goes on; returns at once. `over` is set when all is delivered."""
@@ -179,7 +183,7 @@ class Engagement:
 
     def _close(self) -> None:
         self._spool.close()
-        self._transport.close()
+        self._accesses.close()
 
     def _on_broken(self, error: OSError) -> None:
         """Without a ledger no sandbox may be made; the events go to the master all the same."""
@@ -191,7 +195,7 @@ class Engagement:
 
     @property
     def _holds(self) -> int:
-        in_flight = self._transport.places.in_flight
+        in_flight = self._places.in_flight
         return in_flight if self._draining is not None else max(in_flight, self._share)
 
     def _speak(self) -> None:
@@ -201,11 +205,13 @@ class Engagement:
             self._changed.wait(timeout=_SHRINK_SEC if held > self._share else _REPORT_SEC)
             self._changed.clear()
             report = self._report()
+            told = set(report.done)
             self._send(report)
             if not self._is_heard(report.number):
                 self._changed.set()
                 continue
-            del self._plan.done[: len(report.done)]
+            for plan in (self._plan, self._turns):
+                plan.done = [number for number in plan.done if number not in told]
             if report.client is not None and self._spool.delivered:
                 break
             if not self._spool.delivered:
@@ -222,9 +228,10 @@ class Engagement:
             number=self._number,
             heard=self._answer,
             events=[json.dumps(event) for event in events],
-            done=list(self._plan.done),
+            done=[*self._plan.done, *self._turns.done],
             got=self._got,
             want=self._plan.wanted,
+            want_turns=self._turns.wanted,
             holds=self._holds,
             clock_error_ms=self._clock_error_ms,
             client=self._client if everything else None,

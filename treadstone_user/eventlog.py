@@ -36,6 +36,7 @@ def describe_task(task: Task) -> dict[str, Any]:
         "template": variant.template,
         "persist": variant.persist,
         "storage_size": variant.storage_size,
+        **({} if task.account is None else {"account": task.account}),
     }
 
 
@@ -136,12 +137,18 @@ _NEEDS: dict[EventKind, tuple[str, ...]] = {
     EventKind.DELETE_OK: ("sandbox_id",),
     EventKind.DELETE_ERR: ("sandbox_id",),
     EventKind.GONE: ("sandbox_id",),
+    EventKind.EXEC_OK: ("sandbox_id", "first_answer_ms"),
+    EventKind.QUERY_OK: ("query", "latency_ms"),
+    EventKind.QUERY_ERR: ("query",),
+    EventKind.STREAM_OK: ("path", "total_ms"),
+    EventKind.STREAM_ERR: ("path",),
 }
 """The fields without which a line does not say what it announces."""
 
 _TEXTS = {"ts", "worker", "sandbox_id", "template", "storage_size", "error_kind", "error", "last_status"}
-_TEXTS |= {"created_at", "started_at", "lost_worker"}
-_WHOLES = {"seq", "task", "profile_idx", "http_status", "polls"}
+_TEXTS |= {"created_at", "started_at", "lost_worker", "account", "query", "path"}
+_WHOLES = {"seq", "task", "profile_idx", "http_status", "polls", "tries", "exit_code"}
+_WHOLES |= {"turn", "outputs", "characters", "tokens"}
 _FLAGS = {"persist", "submitted"}
 
 

@@ -43,6 +43,9 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
     return next((code for code in _FROM_WORST if code in found), ExitCode.OK)
 
 
+_FAILURES = ("created_err", "failed_status", "poll_timeout", "exec_err", "delete_errors")
+
+
 def judge(summary: Mapping[str, Any], *, strict: bool = False) -> ExitCode:
     """The exit code that a summary deserves.
 
@@ -50,7 +53,9 @@ def judge(summary: Mapping[str, Any], *, strict: bool = False) -> ExitCode:
     """
     overall, cleanup = summary["overall"], summary["cleanup"]
     findings = []
-    if any(overall[key] for key in ("created_err", "failed_status", "poll_timeout", "delete_errors")):
+    failed = any(overall[key] for key in _FAILURES)
+    others = [*(summary.get("queries") or {}).values(), *(summary.get("streams") or {}).values()]
+    if failed or any(one["failed"] for one in others):
         findings.append(ExitCode.REQUESTS_FAILED)
     results = sum(overall[key] for key in ("created_err", "ready", "failed_status", "poll_timeout"))
     planned = summary["planned"]

@@ -10,7 +10,7 @@ from treadstone_user.model import Event, EventKind, Sandbox
 
 _MAY_EXIST = ("request_timeout", "bad_output", "connect_error")
 _SETTLE_MS = 3000.0
-_ABOUT = ("task", "profile_idx", "template", "persist", "storage_size", "sandbox_id")
+_ABOUT = ("task", "profile_idx", "template", "persist", "storage_size", "account", "sandbox_id")
 
 
 class Fate(StrEnum):
@@ -74,7 +74,9 @@ class Ledger:
 
     def _set(self, sandbox_id: str, fate: Fate, event: Event) -> None:
         self._fates[sandbox_id] = fate
-        self._about.setdefault(sandbox_id, {name: event.get(name) for name in _ABOUT})
+        if sandbox_id not in self._about:
+            known = {name: event.get(name) for name in _ABOUT}
+            self._about[sandbox_id] = known if known["account"] is not None else _without_account(known)
 
     def _unsettled(self, event: Event) -> None:
         self.settles_at_ms = max(self.settles_at_ms, event.get("t_ms", 0.0) + _SETTLE_MS)
@@ -82,6 +84,10 @@ class Ledger:
     def of(self, fate: Fate) -> list[str]:
         """The ids of all sandboxes of this fate, in the order in which they came up."""
         return [sandbox_id for sandbox_id, found in self._fates.items() if found is fate]
+
+    def of_account(self, fate: Fate, account: str | None) -> list[str]:
+        """The same for one account's sandboxes; None for those of the environment's credential."""
+        return [one for one in self.of(fate) if self._about[one].get("account") == account]
 
     @property
     def unanswered(self) -> int:
@@ -102,17 +108,22 @@ class Ledger:
         """The fields by which events name a sandbox that the ledger knows."""
         return self._about[sandbox_id]
 
-    def about(self, sandbox: Sandbox) -> Mapping[str, Any]:
+    def about(self, sandbox: Sandbox, account: str | None = None) -> Mapping[str, Any]:
         """The fields by which events name a sandbox: by its task where the ledger knows it."""
-        return self._about.get(sandbox.id) or about_itself(sandbox)
+        return self._about.get(sandbox.id) or about_itself(sandbox, account)
 
 
-def about_itself(sandbox: Sandbox) -> Mapping[str, Any]:
-    """The fields by which events name a sandbox whose task is not known."""
+def about_itself(sandbox: Sandbox, account: str | None = None) -> Mapping[str, Any]:
+    """The fields by which events name a sandbox whose task is not known; account: whose it is."""
     return {
         "task": None,
         "template": sandbox.template,
         "persist": sandbox.persist,
         "storage_size": sandbox.storage_size if sandbox.persist else None,
+        **({} if account is None else {"account": account}),
         "sandbox_id": sandbox.id,
     }
+
+
+def _without_account(known: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in known.items() if name != "account"}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from treadstone_user.cleanup import list_all
+from gevent.pool import Pool
+
+from treadstone_user.cleanup import Listing, list_all
 from treadstone_user.model import LABEL_KEY, Sandbox, run_label_value
 from treadstone_user.scenario import Scenario
 from treadstone_user.transports.base import CallError, Transport
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}(-\d{1,3})?")
 _NAMED = 3
+_AT_ONCE = 10
 
 
 def started_at(run_id: str) -> datetime | None:
@@ -34,13 +37,25 @@ def count_by_run(sandboxes: Iterable[Sandbox]) -> dict[str, int]:
     return {run_id: count for run_id, count in sorted(counts.items()) if started_at(run_id) is not None}
 
 
-def tell_leftovers(transport: Transport, say: Callable[[str], None]) -> None:
-    """Say which earlier runs have sandboxes on the server, and how to remove them."""
+def _list_or_error(transport: Transport) -> Listing | CallError:
     try:
-        counts = count_by_run(list_all(transport).sandboxes.values())
+        return list_all(transport)
     except CallError as error:
-        say(f"whether earlier runs have left something is not known: {error.cause}: {error}")
+        return error
+
+
+def tell_leftovers(transports: Sequence[Transport], say: Callable[[str], None]) -> None:
+    """Say which earlier runs have sandboxes on the server, and how to remove them.
+
+    transports: one for each account that the run uses.
+    """
+    lists = Pool(_AT_ONCE).map(_list_or_error, transports)
+    failed = [error for error in lists if isinstance(error, CallError)]
+    if failed:
+        say(f"whether earlier runs have left something is not known: {failed[0].cause}: {failed[0]}")
         return
+    found = (one.sandboxes.values() for one in lists if isinstance(one, Listing))
+    counts = count_by_run(sandbox for sandboxes in found for sandbox in sandboxes)
     if counts:
         named = ", ".join(list(counts)[:_NAMED]) + (", ..." if len(counts) > _NAMED else "")
         say(

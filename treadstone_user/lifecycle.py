@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from treadstone_user.access import Access, Accesses
+from treadstone_user.commands import FirstCommand
 from treadstone_user.eventlog import EventLog, describe_task
 from treadstone_user.model import EventKind, Sandbox, Task
-from treadstone_user.poller import Outcome, Poller, Seen
+from treadstone_user.poller import Outcome, Seen
+from treadstone_user.pollers import Pollers
 from treadstone_user.steps import Report, Step, delete_and_record, describe_failure, record_server_times
-from treadstone_user.transports.base import CallError, CreateSpec, Reply, Transport
+from treadstone_user.stock import Stock, Stocked
+from treadstone_user.transports.base import CallError, CreateSpec, Reply
 
 
 class CalledOff(Exception):
@@ -39,23 +43,29 @@ class Rules:
 class Lifecycle:
     """Leads sandboxes through their lives and records each step, in the log before in Locust.
 
+    command: runs the first command in each ready sandbox; None for none.
+    stock: gets the sandboxes that are ready.
     closing: tells whether the run takes no more creates.
     """
 
     def __init__(
         self,
         *,
-        transport: Transport,
-        poller: Poller,
+        accesses: Accesses,
+        pollers: Pollers,
         log: EventLog,
         rules: Rules,
+        command: FirstCommand | None,
+        stock: Stock,
         report: Report,
         closing: Callable[[], bool],
     ) -> None:
-        self._transport = transport
-        self._poller = poller
+        self._accesses = accesses
+        self._pollers = pollers
         self._log = log
         self._rules = rules
+        self._command = command
+        self._stock = stock
         self._report = report
         self._closing = closing
 
@@ -64,24 +74,38 @@ class Lifecycle:
 
         Returns False where it was called off before anything was sent.
         """
-        about = describe_task(task)
+        about, access = describe_task(task), self._accesses[task.account]
         try:
-            reply = self._create(task, about)
+            reply = self._create(task, about, access)
         except CalledOff:
             return False
         if reply is not None:
-            self._live(task, about, reply)
+            self._live(task, about, access, reply)
         return True
 
-    def _live(self, task: Task, about: dict[str, Any], reply: Reply[Sandbox]) -> None:
+    def _live(self, task: Task, about: dict[str, Any], access: Access, reply: Reply[Sandbox]) -> None:
         about["sandbox_id"] = reply.value.id
         seen = self._await_ready(task, about, reply)
-        if self._rules.ask_server_times and seen.outcome is Outcome.READY:
-            record_server_times(self._transport, self._log, about)
+        if seen.outcome is Outcome.READY:
+            self._use(task, about, access, reply, seen)
         if self._rules.delete_after_ready and seen.outcome is not Outcome.INTERRUPTED:
-            delete_and_record(self._transport, self._log, self._report, about)
+            self._stock.remove(reply.value.id)
+            delete_and_record(access.transport, self._log, self._report, about)
 
-    def _create(self, task: Task, about: dict[str, Any]) -> Reply[Sandbox] | None:
+    def _use(
+        self, task: Task, about: dict[str, Any], access: Access, reply: Reply[Sandbox], seen: Seen
+    ) -> None:
+        sandbox = reply.value
+        proxy = sandbox.proxy or self._accesses.proxy_of(sandbox.id)
+        self._stock.add(Stocked(sandbox.id, task.account, proxy))
+        if self._command is not None:
+            self._command.run(
+                access, about, proxy=proxy, created=reply.timing.started, ready_after=seen.after
+            )
+        if self._rules.ask_server_times:
+            record_server_times(access.transport, self._log, about)
+
+    def _create(self, task: Task, about: dict[str, Any], access: Access) -> Reply[Sandbox] | None:
         def submit(queued: float) -> None:
             if self._closing():
                 raise CalledOff
@@ -93,7 +117,7 @@ class Lifecycle:
         spec = CreateSpec(task.variant, rules.label, rules.auto_stop_interval, rules.auto_delete_interval)
         name = f"1_create {task.variant.title}"
         try:
-            reply = self._transport.create(spec, before_send=submit)
+            reply = access.transport.create(spec, before_send=submit)
         except NotSent:
             # Listeners have heard that it was submitted; a worker's master may even have it in its log.
             told = {"http_status": None, "error_kind": "not_sent", "error": "the event log cannot be written"}
@@ -117,7 +141,7 @@ class Lifecycle:
     def _await_ready(self, task: Task, about: dict[str, Any], reply: Reply[Sandbox]) -> Seen:
         sent = reply.timing.started
         timeout = self._rules.ready_timeout_sec
-        seen = self._poller.wait(
+        seen = self._pollers[task.account].wait(
             reply.value.id, status=reply.value.status, after=sent, deadline=sent + timeout
         )
         name = f"2_ready {task.variant.title}"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+from treadstone_user.figures import censored, error_key
 from treadstone_user.model import Event, EventKind, variant_title
-from treadstone_user.summary import censored, error_key
 
 MAX_BINS = 240
 """More bins of time than this are merged, two by two."""
@@ -39,6 +39,7 @@ _FAILED = {
     EventKind.LOST,
 }
 _ERRORS = {EventKind.CREATE_ERR: "create", EventKind.DELETE_ERR: "delete", EventKind.POLL_ERR: "poll"}
+_ERRORS |= {EventKind.EXEC_ERR: "exec", EventKind.QUERY_ERR: "query", EventKind.STREAM_ERR: "stream"}
 
 
 class Timeline:

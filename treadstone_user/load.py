@@ -1,4 +1,4 @@
-"""The half of a run that makes sandboxes: in the only process of a run, or in each of its workers."""
+"""The half of a run that makes its load: in the only process of a run, or in each of its workers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from typing import Any
 import gevent
 from gevent.pool import Group
 
+from treadstone_user.access import Accesses
 from treadstone_user.clientwatch import ClientWatch
+from treadstone_user.commands import FirstCommand
 from treadstone_user.eventlog import EventLog
+from treadstone_user.figures import distribution
+from treadstone_user.fillin import Rows
 from treadstone_user.lifecycle import Lifecycle, Rules
 from treadstone_user.model import EventKind, Task
-from treadstone_user.plan import Plan
+from treadstone_user.plan import Plan, is_turn
 from treadstone_user.poller import Poller
+from treadstone_user.pollers import Pollers
+from treadstone_user.queries import Queries
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import DEFAULT_QUERIES, DEFAULT_STREAM, DataSource, Job
 from treadstone_user.steps import Report, describe_failure
-from treadstone_user.summary import distribution
-from treadstone_user.transports.base import AuthError, CallError, Transport
-from treadstone_user.transports.cli import CliTransport
+from treadstone_user.stock import Stock
+from treadstone_user.streams import Streams
+from treadstone_user.transports.base import CallError
 
 DRAIN_SEC = 75.0
 """How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
@@ -51,20 +58,24 @@ class LoadRules:
 
 
 class Load:
-    """Leads the tasks of a plan through their lives.
+    """Does the work of all users: leads sandboxes through their lives, asks queries, follows streams.
 
+    accesses: the accounts on which it does so.
+    plan, turns: the tasks, and the turns of streams.
+    stock: the sandboxes for queries and streams; it gets those that are made here.
     log: gets each event; report: gets each finished step, for Locust's request event.
     say: gets a line on what goes on.
     on_hopeless: told once, with the reason, when waiting on makes no sense any more.
-    cli: the transport, where it is the CLI.
+    Raises `TreadstoneError` where a data file cannot be read.
     """
 
     def __init__(
         self,
         *,
-        transport: Transport,
-        cli: CliTransport | None,
+        accesses: Accesses,
         plan: Plan,
+        turns: Plan,
+        stock: Stock,
         rules: LoadRules,
         log: EventLog,
         report: Report,
@@ -72,6 +83,7 @@ class Load:
         say: Callable[[str], None],
     ) -> None:
         self._plan = plan
+        self._turns = turns
         self._log = log
         self._say = say
         self._closing = False
@@ -79,15 +91,23 @@ class Load:
         """Whether a create may be sent at this moment; one that may not waits."""
         self._on_hopeless = on_hopeless
         self._failed_polls: set[str] = set()
-        self._refused = 0
-        self._lifecycles = Group()
+        self._at_work = Group()
         scenario = rules.scenario
-        self._poller = Poller(
-            transport, interval_sec=scenario.poll_interval_sec, on_failure=self._on_failed_poll
+        self._pollers = Pollers(
+            accesses, interval_sec=scenario.poll_interval_sec, on_failure=self._on_failed_poll
         )
+        command = None
+        if scenario.exec is not None:
+            command = FirstCommand(
+                rules=scenario.exec,
+                rows=_rows(scenario.exec.data),
+                log=log,
+                report=report,
+                closing=self._closed,
+            )
         self._lifecycle = Lifecycle(
-            transport=transport,
-            poller=self._poller,
+            accesses=accesses,
+            pollers=self._pollers,
             log=log,
             rules=Rules(
                 label=rules.label,
@@ -97,51 +117,79 @@ class Load:
                 delete_after_ready=rules.steady,
                 ask_server_times=not rules.ask_later,
             ),
+            command=command,
+            stock=stock,
             report=report,
             closing=self._must_not_begin,
         )
-        self._watch = ClientWatch(cli)
+        self._queries = Queries(
+            accesses=accesses, rules=scenario.query or DEFAULT_QUERIES, stock=stock, log=log, report=report
+        )
+        streams = scenario.stream or DEFAULT_STREAM
+        self._streams = Streams(
+            accesses=accesses,
+            rules=streams,
+            rows=_rows(streams.data),
+            stock=stock,
+            log=log,
+            report=report,
+            closing=self._closed,
+            say=say,
+        )
+        self._watch = ClientWatch(accesses.cli)
 
-    def work(self) -> None:
-        """Take a task and lead its sandbox through its life; idle once there are no more.
+    def do(self, job: Job) -> None:
+        """Do one piece of work for a user; idle once there is no more.
 
-        It is led by a greenlet of the load's own: the caller may be killed at any time, and a
+        It is done by a greenlet of the load's own: the caller may be killed at any time, and a
         create in flight must end by itself all the same, or nobody would know its sandbox.
         """
-        task = self._plan.take()
-        if task is None:
-            gevent.sleep(3600)  # a user that stopped would be replaced at the next step of the ramp-up
+        begun = False
+        if job is Job.QUERY:
+            begun = not self._closing
+            if begun:
+                self._at_work.spawn(self._queries.ask).get()
         else:
-            self._lifecycles.spawn(self._lead, task).get()
+            plan = self._turns if job is Job.STREAM else self._plan
+            task = plan.take()
+            begun = task is not None
+            if task is not None:
+                self._at_work.spawn(self._see_through, plan, task).get()
+        if not begun:
+            gevent.sleep(3600)  # a user that stopped would be replaced at the next step of the ramp-up
 
-    def _lead(self, task: Task) -> None:
+    def _see_through(self, plan: Plan, task: Task) -> None:
         begun = True  # what broke off may have made a sandbox
         try:
-            begun = self._lifecycle.lead(task)
+            begun = self._streams.open(task) if is_turn(task) else self._lifecycle.lead(task)
         finally:
             if begun:
-                self._plan.resolved(task)
+                plan.resolved(task)
             else:
-                self._plan.put_back(task)
+                plan.put_back(task)
 
     def _must_not_begin(self) -> bool:
         while not self._closing and not self.may_begin():
             gevent.sleep(_LOOK_SEC)
         return self._closing
 
+    def _closed(self) -> bool:
+        return self._closing
+
     def close(self) -> None:
         """Begin nothing more."""
         self._closing = True
         self._plan.close()
+        self._turns.close()
 
     def drain(self) -> dict[str, Any]:
         """Let calls in flight end, end all waits as interrupted; returns what the client saw of itself."""
         self.close()
-        self._poller.interrupt()
-        self._lifecycles.join(timeout=DRAIN_SEC)
-        self._lifecycles.kill()
-        self._poller.stop()
-        return self._watch.stop() | {"poll_period_ms": distribution(self._poller.periods_ms)}
+        self._pollers.interrupt()
+        self._at_work.join(timeout=DRAIN_SEC)
+        self._at_work.kill()
+        self._pollers.stop()
+        return self._watch.stop() | {"poll_period_ms": distribution(self._pollers.periods_ms())}
 
     def describe(self) -> dict[str, Any]:
         """What run.json says of who made the load."""
@@ -151,15 +199,20 @@ class Load:
         """How this process fares at this moment."""
         return [{"who": "this process", "state": "working", "figures": self._watch.now()}]
 
-    def _on_failed_poll(self, error: CallError) -> None:
-        self._log.write(EventKind.POLL_ERR, **describe_failure(error))
+    def _on_failed_poll(self, account: str | None, poller: Poller, error: CallError) -> None:
+        whose = {} if account is None else {"account": account}
+        self._log.write(EventKind.POLL_ERR, **whose, **describe_failure(error))
         if error.cause not in self._failed_polls:
             self._failed_polls.add(error.cause)
             self._say(f"a poll failed, and is tried again each interval: {error.cause}: {error}")
-        self._refused = self._refused + 1 if isinstance(error, AuthError) else 0
         if self._closing:
             return
-        if self._refused >= _REFUSALS:
-            self._on_hopeless(f"the server refuses the credential ({error}): the run ends")
-        elif time.monotonic() - (self._poller.failing_since or math.inf) > HOPELESS_SEC:
-            self._on_hopeless(f"the server has answered no poll for {HOPELESS_SEC:g} s: the run ends")
+        of = "" if account is None else f" of {account}"
+        if poller.refused >= _REFUSALS:
+            self._on_hopeless(f"the server refuses the credential{of} ({error}): the run ends")
+        elif time.monotonic() - (poller.failing_since or math.inf) > HOPELESS_SEC:
+            self._on_hopeless(f"the server has answered no poll{of} for {HOPELESS_SEC:g} s: the run ends")
+
+
+def _rows(source: DataSource | None) -> Rows | None:
+    return None if source is None else Rows.load(source)

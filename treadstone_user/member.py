@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from treadstone_user.model import Task
+from treadstone_user.plan import is_turn
 from treadstone_user.shares import Share
 
 
@@ -44,6 +45,7 @@ class Member:
     seq: int = 0
     got: int = 0
     want: int = 0
+    want_turns: int = 0
     has_users: bool = False
     """Whether anybody has ever wanted a task there."""
     dealt: list[Task] = field(default_factory=list)
@@ -53,6 +55,11 @@ class Member:
     sandboxes: dict[int, str] = field(default_factory=dict)
     client: Mapping[str, Any] | None = None
     missing_since: float | None = None
+
+    def hand(self, task: Task) -> None:
+        """Give it a task; the next answer tells it."""
+        self.dealt.append(task)
+        self.in_hand[task.number] = task
 
     def tell_share(self) -> int:
         """Take note that it is told its share now; returns the number of the answer that tells it."""
@@ -72,8 +79,17 @@ class Member:
     @property
     def room(self) -> int:
         """How many more tasks it may get: no more than its share wait there, so that others get some."""
-        waiting = len(self.in_hand.keys() - self.submitted)
-        return min(self.want - (len(self.dealt) - self.got), self.share.granted - waiting)
+        waiting = sum(number > 0 for number in self.in_hand.keys() - self.submitted)
+        return min(self.want - self._underway(turns=False), self.share.granted - waiting)
+
+    @property
+    def room_for_turns(self) -> int:
+        """How many more turns it may get: one for each user that waits for one."""
+        return self.want_turns - self._underway(turns=True)
+
+    def _underway(self, *, turns: bool) -> int:
+        """How many tasks, or turns, are dealt and have not arrived, as far as is known."""
+        return sum(is_turn(task) is turns for task in self.dealt[self.got :])
 
     @property
     def precedence(self) -> tuple[bool, bool]:

@@ -30,6 +30,7 @@ class Assignment:
     """The master's answer: the run, and all that a worker needs for it but its credential.
 
     t_ms: milliseconds since the run began, when this was sent.
+    jobs: what there is to do.
     machine, warm_cli, cli_startup_sec: the master's machine, and how the CLI starts there.
     """
 
@@ -38,6 +39,7 @@ class Assignment:
     t_ms: float
     scenario: Mapping[str, Any]
     steady: bool
+    jobs: list[str]
     local: bool
     base_url: str
     transport: str
@@ -62,7 +64,7 @@ class Report:
     events: what has happened since the last acknowledged event, as JSON: msgpack cannot hold half
         a character, which a server may send.
     done: numbers of tasks that are over.
-    got: how many tasks have arrived so far. want: how many users wait for one.
+    got: how many tasks have arrived so far. want, want_turns: how many users wait for one, and for a turn.
     holds: the most calls that it may have in flight at this moment.
     clock_error_ms: how far its `t_ms` may be off the master's: half a round trip.
     client: what it saw of itself, once it is drained and everything is said; None before. Tasks in
@@ -77,6 +79,7 @@ class Report:
     done: list[int]
     got: int
     want: int
+    want_turns: int
     holds: int
     clock_error_ms: float
     client: Mapping[str, Any] | None
@@ -89,7 +92,8 @@ class Answer:
 
     number: counts the answers to this worker. heard: the number of the last report that has arrived.
     acknowledged: the `seq` of the last event that stands in the run's log.
-    first, tasks: tasks by number and matrix row, the first of them the `first`-th of all dealt.
+    first, tasks: tasks by number, matrix row and account, the first of them the `first`-th of all dealt;
+        turns are tasks with a number below 0.
     share: how many calls it may have in flight. neighbours: workers on its machine, with it.
     drain: whether it is to end its calls in flight and begin nothing more.
     """
@@ -99,7 +103,7 @@ class Answer:
     heard: int
     acknowledged: int
     first: int
-    tasks: list[tuple[int, int]]
+    tasks: list[tuple[int, int, str | None]]
     share: int
     neighbours: int
     drain: bool

@@ -48,10 +48,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One planned sandbox. `number` is unique within a run and starts at 1."""
+    """One planned sandbox. `number` is unique within a run and starts at 1.
+
+    account: the e-mail address of the account that makes it; None for that of the environment's credential.
+    """
 
     number: int
     variant: Variant
+    account: str | None = None
 
 
 class SandboxStatus(StrEnum):
@@ -68,7 +72,10 @@ class SandboxStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A sandbox as the server describes it; times are the server's, ISO 8601."""
+    """A sandbox as the server describes it; times are the server's, ISO 8601.
+
+    proxy: the URL under which the HTTP service inside it is reached.
+    """
 
     id: str
     template: str
@@ -78,6 +85,7 @@ class Sandbox:
     labels: Mapping[str, str] = field(default_factory=dict)
     created_at: str | None = None
     started_at: str | None = None
+    proxy: str | None = None
 
     @property
     def server_ready_ms(self) -> float | None:
@@ -131,6 +139,13 @@ class EventKind(StrEnum):
     DELETE_ERR = "delete_err"
     GONE = "gone"
     """A deleted sandbox stands in the list no more."""
+    EXEC_OK = "exec_ok"
+    """The first command in a sandbox has answered."""
+    EXEC_ERR = "exec_err"
+    QUERY_OK = "query_ok"
+    QUERY_ERR = "query_err"
+    STREAM_OK = "stream_ok"
+    STREAM_ERR = "stream_err"
 
 
 TASK_ENDS = frozenset(

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import Job
 
 
 class Ending(StrEnum):
@@ -42,10 +43,12 @@ class Orders:
     cleanup: False for ``--no-cleanup``.
     local: whether the server is the run's own and ends with it.
     strict: whether measuring its own client makes a run fail.
+    jobs: what users do.
     """
 
     scenario: Scenario
     steady: bool
+    jobs: frozenset[Job]
     cleanup: bool
     local: bool
     strict: bool
@@ -53,6 +56,8 @@ class Orders:
     @property
     def planned(self) -> int | None:
         """How many sandboxes are planned; None where the load is steady."""
+        if Job.LIFECYCLE not in self.jobs:
+            return 0
         return None if self.steady else self.scenario.total
 
     @property

@@ -18,7 +18,7 @@ import gevent
 from gevent.event import Event
 
 from treadstone_user.model import SandboxStatus
-from treadstone_user.transports.base import MAX_PAGE, CallError, NotFound, Timing, Transport
+from treadstone_user.transports.base import MAX_PAGE, AuthError, CallError, NotFound, Timing, Transport
 
 _PAGES_AS_A_RULE = 3
 """A poll reads the first page, and one or two where sandboxes are being created."""
@@ -109,6 +109,8 @@ class Poller:
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self.failing_since: float | None = None
         """When the first of the polls failed that have failed since (monotonic s); None where all is well."""
+        self.refused = 0
+        """How many failures in a row were of the credential."""
 
     def wait(self, sandbox_id: str, *, status: str, after: float, deadline: float) -> Seen:
         """Wait until the sandbox is ready, has failed, or `deadline` (monotonic s) has passed.
@@ -163,7 +165,11 @@ class Poller:
                 self.failing_since = None
             except CallError as error:
                 self.failing_since = self.failing_since or began
-                self._on_failure(error)
+                self._fail(error)
+
+    def _fail(self, error: CallError) -> None:
+        self.refused = self.refused + 1 if isinstance(error, AuthError) else 0
+        self._on_failure(error)
 
     def _poll(self) -> None:
         waiters = list(self._waiters.values())
@@ -173,7 +179,7 @@ class Poller:
             try:
                 self._ask_for(waiter)
             except CallError as error:  # the next one is asked for all the same
-                self._on_failure(error)
+                self._fail(error)
 
     def _read_list(self, waiters: list[_Waiter]) -> list[_Waiter]:
         """Read pages until all waiters have been seen; returns those who are better asked for.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gevent.pool import Pool
 
 from treadstone_user.model import Template, Variant
+from treadstone_user.quota import Allowance
 from treadstone_user.transports.base import (
     ApiError,
     AuthError,
@@ -21,10 +23,12 @@ from treadstone_user.transports.base import (
     Transport,
 )
 from treadstone_user.transports.cli import CliTransport
+from treadstone_user.transports.http import HttpTransport
 from treadstone_user.transports.launch import Launcher
 from treadstone_user.transports.places import Places
 
 _ROUNDS = 2
+_ASKED_AT_ONCE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,40 @@ def check(
     if problems:
         raise PreflightError("\n".join(problems))
     return Preflight(account, templates)
+
+
+def survey(
+    accounts: Mapping[str | None, HttpTransport], *, say: Callable[[str], None]
+) -> dict[str | None, Allowance]:
+    """Ask what the plan of each account allows; says what they have room for, where there are several.
+
+    Returns nothing where the one account of the environment's credential cannot be asked: its run goes on
+    without foresight. Raises `PreflightError` where one of several accounts cannot be.
+    """
+
+    def ask(transport: HttpTransport) -> Allowance | CallError:
+        try:
+            return transport.usage().value
+        except CallError as error:
+            return error
+
+    answers = dict(zip(accounts, Pool(_ASKED_AT_ONCE).imap(ask, accounts.values()), strict=True))
+    failed = {account: answer for account, answer in answers.items() if isinstance(answer, CallError)}
+    found = {account: answer for account, answer in answers.items() if isinstance(answer, Allowance)}
+    if None in failed:
+        say(f"what the account's plan allows is not known: {failed[None].cause}: {failed[None]}")
+        return {}
+    if failed:
+        first, error = next(iter(failed.items()))
+        raise PreflightError(
+            f"{len(failed)} of {len(accounts)} accounts cannot be used, {first} first: {error.cause}: {error}"
+        )
+    if None not in found:
+        room = sum(max(0, one.max_running - one.running) for one in found.values())
+        tiers = Counter(one.tier for one in found.values())
+        named = ", ".join(f"{count} {tier}" for tier, count in sorted(tiers.items()))
+        say(f"{len(found)} accounts ({named}) have room for {room} sandboxes at once")
+    return found
 
 
 def compare(matrix: Sequence[Variant], templates: Sequence[Template]) -> list[str]:

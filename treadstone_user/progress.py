@@ -9,6 +9,7 @@ import gevent
 
 from treadstone_user.model import TASK_ENDS, Event, EventKind
 
+_OTHERS = (EventKind.QUERY_OK, EventKind.QUERY_ERR, EventKind.STREAM_OK, EventKind.STREAM_ERR)
 _EVERY_SEC = 2.0
 _AT_LEAST_EVERY_SEC = 10.0
 
@@ -43,17 +44,34 @@ class Tally:
         """The progress line."""
         of = f"/{planned}" if planned is not None else ""
         counts = self.counts
+        if planned == 0:  # no sandboxes are made: what else there is leads the line
+            return self._others_line()
         line = (
             f"created {counts[EventKind.CREATE_OK]}{of}, ready {counts[EventKind.READY]}, "
             f"failed {self.failed}, in flight {self.in_flight}"
         )
         if counts[EventKind.LOST]:
             line += f", lost {counts[EventKind.LOST]}"
+        if counts[EventKind.EXEC_OK]:
+            line += f", answered {counts[EventKind.EXEC_OK]}"
+        if any(counts[kind] for kind in _OTHERS):
+            line += f", {self._others_line()}"
         if counts[EventKind.DELETE_OK]:
             line += f", deleted {counts[EventKind.DELETE_OK]}"
         if counts[EventKind.POLL_ERR]:
             line += f", failed polls {counts[EventKind.POLL_ERR]}"
         return line
+
+    def _others_line(self) -> str:
+        line = self._others(EventKind.QUERY_OK, EventKind.QUERY_ERR, "queries")
+        line += self._others(EventKind.STREAM_OK, EventKind.STREAM_ERR, "streams")
+        return line.removeprefix(", ") or "nothing has answered so far"
+
+    def _others(self, well: EventKind, badly: EventKind, what: str) -> str:
+        done, failed = self.counts[well] + self.counts[badly], self.counts[badly]
+        if not done:
+            return ""
+        return f", {what} {done}" + (f" ({failed} failed)" if failed else "")
 
 
 class Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from rich.table import Table
 
 from treadstone_user.model import Variant
 from treadstone_user.scenario import Scenario
+from treadstone_user.sections import DEFAULT_QUERIES, DEFAULT_STREAM, Job
 
 _WIDTH = 118
+_SHOWN = 80
 
 
 _FIGURES = {
@@ -23,6 +25,7 @@ _FIGURES = {
     "ready": "ready_latency_ms",
     "time to ready": "time_to_ready_ms",
     "server's own": "server_ready_ms",
+    "first answer": "first_answer_ms",
 }
 
 
@@ -66,8 +69,8 @@ def render_steady(scenario: Scenario, *, users: int | None) -> str:
     )
 
 
-def render_scenario(scenario: Scenario) -> str:
-    """What will run, before it runs."""
+def render_scenario(scenario: Scenario, jobs: Collection[Job]) -> str:
+    """What will run, before it runs. jobs: what users will do."""
     delete = "-1 (never)" if scenario.auto_delete_interval == -1 else f"{scenario.auto_delete_interval} min"
     stop = "0 (never)" if scenario.auto_stop_interval == 0 else f"{scenario.auto_stop_interval} min"
     facts = (
@@ -75,7 +78,26 @@ def render_scenario(scenario: Scenario) -> str:
         f"ready within {scenario.ready_timeout_sec:g} s; auto-stop {stop}, auto-delete {delete}"
     )
     title = f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name
-    return "\n".join([title, facts, render_matrix(scenario.matrix)])
+    lines = [title]
+    if Job.LIFECYCLE in jobs:
+        lines += [facts, render_matrix(scenario.matrix)]
+        if scenario.exec is not None:
+            lines.append(f"in each ready sandbox: {_short(scenario.exec.command)}")
+    if Job.QUERY in jobs:
+        mix = (scenario.query or DEFAULT_QUERIES).mix
+        lines.append("queries: " + ", ".join(f"{query} {count}" for query, count in mix.items()))
+    if Job.STREAM in jobs:
+        stream = scenario.stream or DEFAULT_STREAM
+        rows = f", filled in from {stream.data.file}" if stream.data is not None else ""
+        lines.append(f"streams: {stream.method} {stream.path}{rows}")
+    if scenario.accounts is not None:
+        lines.append(f"on the accounts of {scenario.accounts}")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
 
 
 def _duration(figures: Mapping[str, Any], name: str) -> str:
@@ -93,6 +115,13 @@ def _percent(rate: float | None) -> str:
 def _latencies(figures: Mapping[str, Any]) -> list[str]:
     return [_duration(figures, name) for name in ("p50", "p95", "p99", "max")]
 
+
+_FLOW = {
+    "first output": "first_output_ms",
+    "mean gap": "mean_gap_ms",
+    "longest gap": "longest_gap_ms",
+    "whole stream": "total_ms",
+}
 
 _COUNTS = {
     "submitted": "submitted",
@@ -132,7 +161,36 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
     )
     figures = [latencies] if latencies.row_count else []
-    return _text(*_verdict(summary["verdict"]), counts, *figures, *notes, *_failures(summary))
+    sandboxes = [counts, *figures, *notes] if summary["overall"]["submitted"] else []
+    others = [*_queries(summary["queries"]), *_streams(summary["streams"])]
+    return _text(*_verdict(summary["verdict"]), *sandboxes, *others, *_failures(summary))
+
+
+def _queries(queries: Mapping[str, Any]) -> list[Table]:
+    table = _table("Queries", "", ["asked", "failed", "p50", "p95", "p99", "max"])
+    for name, found in queries.items():
+        table.add_row(name, str(found["asked"]), str(found["failed"]), *_latencies(found["latency_ms"]))
+    return [table] if queries else []
+
+
+def _streams(streams: Mapping[str, Any]) -> list[Table]:
+    """Streams by their path: how many, how much, and how they flowed."""
+    if not streams:
+        return []
+    amounts = _table("Streams", "", ["opened", "failed", "outputs", "characters", "tokens"])
+    flow = _table("Flow", "", ["n", "p50", "p95", "p99", "max"])
+    for path, found in streams.items():
+        counts = [found[name] for name in ("opened", "failed", "outputs", "characters", "tokens")]
+        amounts.add_row(path, *map(str, counts))
+        for title, name in _FLOW.items():
+            if found[name]["n"]:
+                flow.add_row(f"{title} {path}", str(found[name]["n"]), *_latencies(found[name]))
+        for title in ("outputs", "characters", "tokens"):
+            rates = found[f"{title}_per_sec"]
+            if rates["n"]:
+                values = [f"{rates[one]:.1f}/s" for one in ("p50", "p95", "p99", "max")]
+                flow.add_row(f"{title} {path}", str(rates["n"]), *values)
+    return [amounts, flow] if flow.row_count else [amounts]
 
 
 def _verdict(verdict: Mapping[str, Any]) -> list[str]:
@@ -151,6 +209,7 @@ def _failures(summary: Mapping[str, Any]) -> list[str]:
     groups = {
         "creates refused": overall["create_errors"],
         "sandboxes failed": overall["failed_statuses"],
+        "commands failed": overall["exec_errors"],
         "deletes refused": overall["delete_errors"],
         "polls failed": summary["polls_failed"],
     }

@@ -9,17 +9,21 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from treadstone_user.fields import Fields
 from treadstone_user.model import Task, Variant
+from treadstone_user.sections import ExecRules, Job, QueryRules, Sections, StreamRules
 from treadstone_user.strictyaml import UNREADABLE, Document, load, parse, shown
 from treadstone_user.transports.base import ScenarioError
 
 MAX_SANDBOXES = 100_000
 """The most sandboxes that one scenario may plan; beyond it a count is taken for a slip."""
+
+UNBOUNDED = 10_000
+"""The concurrency of a load that its users bound."""
 
 STORAGE_SIZES = ("5Gi", "10Gi", "20Gi")
 """The sizes of a persistent volume that Treadstone offers."""
@@ -35,6 +39,11 @@ _KEYS = (
     "auto_stop_interval",
     "auto_delete_interval",
     "cleanup",
+    "accounts",
+    "exec",
+    "query",
+    "stream",
+    "weights",
 )
 _ROW_KEYS = ("template", "count", "persist", "storage_size")
 _CLEANUP_KEYS = ("after_run", "on_failure")
@@ -47,6 +56,8 @@ class Scenario:
     `concurrency` is the number of creates in flight, of the whole run. Times that end in
     ``_sec`` are seconds, the two intervals are minutes as the API takes them (0 and -1: never).
     `cleanup_after_run` is None when not given; it has no effect, and the run says so.
+    `accounts` is the store whose accounts make the sandboxes, None for the environment's credential;
+    `exec`, `query` and `stream` are what else there is to do, `weights` how many users do what.
     """
 
     name: str
@@ -59,6 +70,18 @@ class Scenario:
     auto_delete_interval: int = -1
     cleanup_on_failure: bool = True
     cleanup_after_run: bool | None = None
+    accounts: str | None = None
+    exec: ExecRules | None = None
+    query: QueryRules | None = None
+    stream: StreamRules | None = None
+    weights: Mapping[Job, int] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> dict[Job, int]:
+        """What the scenario has work for, and in which proportion users do it."""
+        there = {Job.LIFECYCLE: self.matrix, Job.QUERY: self.query, Job.STREAM: self.stream}
+        weights = {job: self.weights.get(job, 1) for job, work in there.items() if work}
+        return {job: weight for job, weight in weights.items() if weight > 0}
 
     @property
     def total(self) -> int:
@@ -78,7 +101,14 @@ class Scenario:
             "auto_stop_interval": self.auto_stop_interval,
             "auto_delete_interval": self.auto_delete_interval,
             "cleanup": {**after_run, "on_failure": self.cleanup_on_failure},
+            **self._snapshot_of_sections(),
         }
+
+    def _snapshot_of_sections(self) -> dict[str, Any]:
+        sections = {"accounts": self.accounts, "weights": dict(self.weights)}
+        rules = {"exec": self.exec, "query": self.query, "stream": self.stream}
+        told = sections | {name: asdict(value) for name, value in rules.items() if value is not None}
+        return {name: value for name, value in told.items() if value}
 
 
 def _row_snapshot(variant: Variant) -> dict[str, Any]:
@@ -106,8 +136,11 @@ def tasks(scenario: Scenario) -> tuple[Task, ...]:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario file; `ScenarioError` tells all that is wrong with it."""
-    return _scenario(load(path), source=str(path))
+    """Read a scenario file; `ScenarioError` tells all that is wrong with it.
+
+    A file that it names is looked for from here, then from where the scenario lies.
+    """
+    return _scenario(load(path), source=str(path), folder=path.parent)
 
 
 def parse_scenario(text: str, *, source: str) -> Scenario:
@@ -144,25 +177,36 @@ def find_scenario(name_or_path: str, *, folder: Path) -> Path:
     raise ScenarioError([f"no scenario file {shown(name_or_path)}: {meant}{there}"])
 
 
-def _scenario(document: Document, *, source: str) -> Scenario:
+def _scenario(document: Document, *, source: str, folder: Path | None = None) -> Scenario:
     problems = list(document.problems)
     if document.mapping == {} and not problems:
         problems.append("is empty; a scenario needs a name and a matrix")
-    scenario = _read(document.mapping, problems) if document.mapping else None
+    scenario = _read(document.mapping, problems, folder) if document.mapping else None
     if problems or scenario is None:
         raise ScenarioError([f"{source}: {problem}" for problem in problems])
     return scenario
 
 
-def _read(values: dict[str, Any], problems: list[str]) -> Scenario:
+def _find_file(given: str, folder: Path | None) -> Path | None:
+    candidates = [Path(given)] + ([folder / given] if folder is not None else [])
+    return next((path for path in candidates if os.path.isfile(path)), None)  # noqa: PTH113 - as above
+
+
+def _read(values: dict[str, Any], problems: list[str], folder: Path | None) -> Scenario:
     fields = Fields(values, known=_KEYS, problems=problems)
+    sections = Sections(fields, problems, lambda given: _find_file(given, folder))
+    query, stream = sections.query(), sections.stream()
+    others = query is not None or stream is not None
     cleanup = Fields(_cleanup(fields), path="cleanup", known=_CLEANUP_KEYS, problems=problems)
     return Scenario(
         name=fields.text("name", required=True),
         description=fields.text("description", lines=True),
-        matrix=_matrix(fields, problems),
+        matrix=() if others and not fields.has("matrix") else _matrix(fields, problems),
         concurrency=fields.whole(
-            "concurrency", rule="a whole number of at least 1", allows=lambda n: n >= 1, default=10
+            "concurrency",
+            rule="a whole number of at least 1",
+            allows=lambda n: n >= 1,
+            default=10 if fields.has("matrix") else UNBOUNDED,
         ),
         ready_timeout_sec=fields.seconds("ready_timeout_sec", default=900),
         poll_interval_sec=fields.seconds("poll_interval_sec", default=10),
@@ -180,6 +224,11 @@ def _read(values: dict[str, Any], problems: list[str]) -> Scenario:
         ),
         cleanup_on_failure=cleanup.flag("on_failure", default=True),
         cleanup_after_run=cleanup.flag("after_run", default=True) if cleanup.has("after_run") else None,
+        accounts=sections.accounts(),
+        exec=sections.exec(),
+        query=query,
+        stream=stream,
+        weights=sections.weights(),
     )
 
 

@@ -8,14 +8,15 @@ kills the greenlets in which it does so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gevent
 from gevent.event import Event as Flag
 from gevent.pool import Pool
 
-from treadstone_user.cleanup import Cleanup
+from treadstone_user.access import Accesses
+from treadstone_user.cleanups import Cleanups
 from treadstone_user.eventlog import EventLog, read_events, utc_now
 from treadstone_user.exitcode import ExitCode, judge, worst
 from treadstone_user.ledger import Fate, Ledger
@@ -28,13 +29,14 @@ from treadstone_user.report import removal, render_cleanup, render_summary
 from treadstone_user.run import RunFolder
 from treadstone_user.steps import Report, record_server_times
 from treadstone_user.summary import summarize
-from treadstone_user.transports.base import Transport
 
 
 class Session:
     """A run in progress.
 
+    accesses: the accounts that the run may have sandboxes on.
     log: the run's events, to which `hands` write.
+    ends_with: the plans whose end is the run's; none for one that time or somebody ends.
     ask_later: whether the server's times are asked for once the burst is over.
     report: gets each finished step, for Locust's request event.
     say: gets a line on what goes on; show: gets a table.
@@ -46,8 +48,8 @@ class Session:
         *,
         folder: RunFolder,
         orders: Orders,
-        transport: Transport,
-        plan: Plan,
+        accesses: Accesses,
+        ends_with: Sequence[Plan],
         log: EventLog,
         hands: Hands,
         ask_later: bool,
@@ -57,7 +59,7 @@ class Session:
         at_end: Callable[[], None],
     ) -> None:
         self.folder = folder
-        self.plan = plan
+        self._ends_with = ends_with
         self.exit_code = ExitCode.OK
         self.closing = False
         self.ending = Ending.STOPPED
@@ -71,7 +73,7 @@ class Session:
         self.over = Flag()
         """Set once there is nothing more to do but the finish."""
         self._orders = orders
-        self._transport = transport
+        self._accesses = accesses
         self._report = report
         self._say = say
         self._show = show
@@ -80,7 +82,7 @@ class Session:
         self._finishing: gevent.Greenlet[..., None] | None = None
         self._ask_later = ask_later
         self._ended_ms: float | None = None
-        self._cleaner: Cleanup | None = None
+        self._cleaner: Cleanups | None = None
         self._cleaned: Mapping[str, Any] | None = None
         self._failures: list[ExitCode] = []
         self._log = log
@@ -89,7 +91,8 @@ class Session:
         log.subscribe(self._tally.add)
         log.subscribe(self._ledger.add)
         log.subscribe(self.live.add)
-        plan.finished.rawlink(lambda _: self.over.set())
+        for plan in ends_with:
+            plan.finished.rawlink(lambda _: self.over.set() if self.completed else None)
         self._progress = Progress(self._tally, planned=orders.planned, say=say)
         self._progress.start()
 
@@ -104,6 +107,11 @@ class Session:
             self.phase = Phase.DRAINING
             self.hands.close()
             self._finishing = gevent.spawn(self._finish)
+
+    @property
+    def completed(self) -> bool:
+        """Whether there is nothing left to do."""
+        return bool(self._ends_with) and all(plan.finished.is_set() for plan in self._ends_with)
 
     @property
     def elapsed_ms(self) -> float:
@@ -192,7 +200,9 @@ class Session:
         for sandbox_id in self._ledger.ready:
             if self._interrupted():
                 break  # whoever interrupts wants the sandboxes gone, not more figures
-            asked.spawn(record_server_times, self._transport, self._log, self._ledger.describe(sandbox_id))
+            about = self._ledger.describe(sandbox_id)
+            transport = self._accesses[about.get("account")].transport
+            asked.spawn(record_server_times, transport, self._log, about)
         asked.join()
 
     def _clean_up(self) -> dict[str, Any]:
@@ -204,8 +214,8 @@ class Session:
         if reason is not None:
             return {"ran": False, "reason": reason}
         self.phase = Phase.CLEANING
-        self._cleaner = Cleanup(
-            transport=self._transport,
+        self._cleaner = Cleanups(
+            transports={access.account: access.transport for access in self._accesses},
             run_id=self.folder.run_id,
             persist=self._orders.persist,
             at_once=self._orders.scenario.concurrency,
@@ -215,7 +225,7 @@ class Session:
             say=self._say,
             not_before=time.monotonic() + (self._ledger.settles_at_ms - self._log.t_ms) / 1000,
         )
-        return self._cleaner.run().describe() | {"unanswered_creates": self._ledger.unanswered}
+        return self._cleaner.run() | {"unanswered_creates": self._ledger.unanswered}
 
     def _conclude(self, client: dict[str, Any], cleanup: dict[str, Any]) -> None:
         folder = self.folder

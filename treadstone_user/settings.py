@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from treadstone_user.binary import Binary
 from treadstone_user.model import Variant
-from treadstone_user.scenario import Scenario
+from treadstone_user.scenario import UNBOUNDED, Scenario
 from treadstone_user.transports.base import ConfigError
 from treadstone_user.transports.credentials import read_cli_config
 
@@ -129,7 +129,7 @@ def steady_scenario(template: str) -> Scenario:
         name="steady",
         description=f"steady load on {template}",
         matrix=(Variant(0, template, 1),),
-        concurrency=10_000,
+        concurrency=UNBOUNDED,
         poll_interval_sec=1,
     )
 

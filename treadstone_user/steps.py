@@ -13,14 +13,16 @@ from treadstone_user.transports.base import CallError, Conflict, NotFound, Trans
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A finished step of a lifecycle, for Locust's request event.
+    """A finished step, for Locust's request event.
 
     failure: None, or the text that groups failures: kind and status, never an id.
+    request_type: the kind of load, 8 characters at most.
     """
 
     name: str
     response_ms: float
     failure: str | None = None
+    request_type: str = "sandbox"
 
 
 Report = Callable[[Step], None]
@@ -37,10 +39,22 @@ def describe_failure(error: CallError) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """How a delete went.
+
+    already: it was answered 404 or 409, so the sandbox was gone or on its way.
+    error: why it failed; None where it did not.
+    """
+
+    already: bool = False
+    error: CallError | None = None
+
+
 def delete_and_record(
     transport: Transport, log: EventLog, report: Report, about: Mapping[str, Any]
-) -> CallError | None:
-    """Delete a sandbox and record how that went; returns the failure, if it failed.
+) -> Deletion:
+    """Delete a sandbox and record how that went.
 
     404 and 409 both say that it is gone or on its way, which is what was asked for.
     about: the fields by which events name the sandbox.
@@ -53,11 +67,11 @@ def delete_and_record(
         if not isinstance(error, NotFound | Conflict):
             log.write(EventKind.DELETE_ERR, **about, **describe_failure(error))
             report(Step(name, error.timing.latency_ms, error.cause))
-            return error
+            return Deletion(error=error)
         timing, status = error.timing, error.status
     log.write(EventKind.DELETE_OK, **about, latency_ms=timing.latency_ms, http_status=status)
     report(Step(name, timing.latency_ms))
-    return None
+    return Deletion(already=status is not None)
 
 
 def record_server_times(transport: Transport, log: EventLog, about: Mapping[str, Any]) -> None:

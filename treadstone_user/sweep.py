@@ -15,7 +15,9 @@ from typing import Any
 
 import psutil
 
-from treadstone_user.cleanup import Cleanup, list_all
+from treadstone_user.access import Accesses
+from treadstone_user.cleanup import list_all
+from treadstone_user.cleanups import Cleanups
 from treadstone_user.eventlog import EventLog, read_events
 from treadstone_user.exitcode import ExitCode, worst
 from treadstone_user.ledger import Ledger
@@ -25,7 +27,7 @@ from treadstone_user.report import removal, render_cleanup, render_sweep
 from treadstone_user.run import RunFolder, read_run
 from treadstone_user.spool import gather
 from treadstone_user.summary import summarize
-from treadstone_user.transports.base import CallError, ConfigError, PreflightError, Transport
+from treadstone_user.transports.base import CallError, ConfigError, PreflightError
 
 _AT_ONCE = 5
 _SETTLE_SEC = 10.0
@@ -71,7 +73,7 @@ def still_runs(run: Mapping[str, Any]) -> bool:
 
 
 def sweep_run(
-    path: Path, run: Mapping[str, Any], transport: Transport, *, say: Callable[[str], None]
+    path: Path, run: Mapping[str, Any], accesses: Accesses, *, say: Callable[[str], None]
 ) -> ExitCode:
     """Finish a run's clean-up and bring its artifacts up to date. Can be repeated."""
     folder = RunFolder(path, run=run)
@@ -82,7 +84,7 @@ def sweep_run(
     for event in gather(folder.spools, known):
         log.take_over(event)
     try:
-        outcome = _remove(folder.run_id, transport, log, ledger, persist=_kind(run), say=say)
+        outcome = _remove(folder.run_id, accesses, log, ledger, persist=_kind(run), say=say)
     finally:
         log.close()
     folder.write_run(cleanup=outcome)
@@ -94,15 +96,15 @@ def sweep_run(
 
 def _remove(
     run_id: str,
-    transport: Transport,
+    accesses: Accesses,
     log: EventLog,
     ledger: Ledger,
     *,
     persist: bool | None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    cleanup = Cleanup(
-        transport=transport,
+    cleanup = Cleanups(
+        transports={access.account: access.transport for access in accesses},
         run_id=run_id,
         persist=persist,
         at_once=_AT_ONCE,
@@ -112,7 +114,7 @@ def _remove(
         say=say,
         not_before=time.monotonic() + _settling_sec(ledger, say),
     )
-    return cleanup.run().describe() | {"unanswered_creates": ledger.unanswered}
+    return cleanup.run() | {"unanswered_creates": ledger.unanswered}
 
 
 def _settling_sec(ledger: Ledger, say: Callable[[str], None]) -> float:
@@ -140,16 +142,16 @@ class Leftover:
     goes_on: bool
 
 
-def find_leftovers(transport: Transport, results: Path, base_url: str) -> list[Leftover]:
+def find_leftovers(accesses: Accesses, results: Path, base_url: str) -> list[Leftover]:
     """All runs that have sandboxes on the server, oldest first; only labels that are ours count.
 
     Raises `PreflightError` where the list cannot be read.
     """
     try:
-        listing = list_all(transport)
+        there = [one for access in accesses for one in list_all(access.transport).sandboxes.values()]
     except CallError as error:
         raise PreflightError(f"the list of sandboxes cannot be read: {error.cause}: {error}") from error
-    counts = count_by_run(listing.sandboxes.values())
+    counts = count_by_run(there)
     return [_leftover(run_id, count, results, base_url) for run_id, count in counts.items()]
 
 
@@ -166,7 +168,7 @@ def _leftover(run_id: str, count: int, results: Path, base_url: str) -> Leftover
 
 
 def sweep_server(
-    transport: Transport,
+    accesses: Accesses,
     *,
     base_url: str,
     results: Path,
@@ -181,7 +183,7 @@ def sweep_server(
         a run without results here, which may still go on elsewhere.
     Raises `PreflightError` where the server cannot be asked.
     """
-    found = find_leftovers(transport, results, base_url)
+    found = find_leftovers(accesses, results, base_url)
     chosen = [one for one in found if not one.goes_on and _is_older(one, older_than, now)]
     if found:
         say(render_sweep([(one.run_id, one.sandboxes, _note(one, one in chosen)) for one in found]))
@@ -193,7 +195,7 @@ def sweep_server(
     if not certain and not ask(f"remove {total} sandboxes of {len(chosen)} runs on {base_url}?"):
         say("nothing was removed")
         return ExitCode.LEFT_BEHIND
-    return worst([sweep_leftover(one, transport, say) for one in chosen])
+    return worst([sweep_leftover(one, accesses, say) for one in chosen])
 
 
 def _is_older(leftover: Leftover, than: timedelta | None, now: datetime) -> bool:
@@ -209,15 +211,15 @@ def _note(leftover: Leftover, chosen: bool) -> str:
     return "" if leftover.folder else "no results of it here: it may go on elsewhere"
 
 
-def sweep_leftover(leftover: Leftover, transport: Transport, say: Callable[[str], None]) -> ExitCode:
+def sweep_leftover(leftover: Leftover, accesses: Accesses, say: Callable[[str], None]) -> ExitCode:
     """Remove what one run left: by its folder, or where there is none by its label alone."""
     say(f"run {leftover.run_id}:")
     if leftover.folder is not None:
-        return sweep_run(leftover.folder, open_run(leftover.folder), transport, say=say)
+        return sweep_run(leftover.folder, open_run(leftover.folder), accesses, say=say)
     log, ledger = EventLog(Path(os.devnull), worker="sweep"), Ledger()
     log.subscribe(ledger.add)
     try:
-        outcome = _remove(leftover.run_id, transport, log, ledger, persist=None, say=say)
+        outcome = _remove(leftover.run_id, accesses, log, ledger, persist=None, say=say)
     finally:
         log.close()
     say(render_cleanup(outcome, label=run_label(leftover.run_id), remedy="run the same command again"))

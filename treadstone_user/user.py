@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
 import gevent
 from locust import User, constant, task
 from locust.env import Environment
 
+from treadstone_user.sections import Job
 from treadstone_user.steps import Report, Step
-
-REQUEST_TYPE = "sandbox"
 
 
 def report_to(environment: Environment) -> Report:
@@ -20,7 +19,7 @@ def report_to(environment: Environment) -> Report:
 
     def report(step: Step) -> None:
         environment.events.request.fire(
-            request_type=REQUEST_TYPE,
+            request_type=step.request_type,
             name=step.name,
             response_time=step.response_ms,
             response_length=0,
@@ -35,8 +34,8 @@ def report_to(environment: Environment) -> Report:
 class Employer(Protocol):
     """Whom users work for."""
 
-    def work(self) -> None:
-        """Take a task and see it through; idle once there are no more."""
+    def do(self, job: Job) -> None:
+        """Do one piece of work; idle once there is no more."""
         ...
 
 
@@ -48,7 +47,27 @@ def attach(environment: Environment, employer: Employer | None) -> None:
     _employers[environment] = employer
 
 
-class SandboxUser(User):
+class PluginUser(User):
+    """A user whose work is the run's; `job` says which."""
+
+    abstract = True
+    wait_time = constant(0)
+    job: ClassVar[Job]
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self._employer = _employers.get(environment)
+
+    @task
+    def work(self) -> None:
+        """Do one piece of work."""
+        if self._employer is None:
+            gevent.sleep(3600)
+        else:
+            self._employer.do(self.job)
+
+
+class SandboxUser(PluginUser):
     """A user who leads one sandbox after the other through its lifecycle.
 
     With a scenario, users pull its tasks from the run's queue and idle once it is empty: the
@@ -57,16 +76,18 @@ class SandboxUser(User):
     """
 
     abstract = True
-    wait_time = constant(0)
+    job = Job.LIFECYCLE
 
-    def __init__(self, environment: Environment) -> None:
-        super().__init__(environment)
-        self._employer = _employers.get(environment)
 
-    @task
-    def lifecycle(self) -> None:
-        """Take a task and see it through."""
-        if self._employer is None:
-            gevent.sleep(3600)
-        else:
-            self._employer.work()
+class SandboxQueryUser(PluginUser):
+    """A user who asks the control plane one thing after the other, as the scenario's `query` says."""
+
+    abstract = True
+    job = Job.QUERY
+
+
+class SandboxStreamUser(PluginUser):
+    """A user who follows one stream after the other from inside sandboxes, as the scenario's `stream` says."""
+
+    abstract = True
+    job = Job.STREAM

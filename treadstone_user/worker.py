@@ -19,6 +19,7 @@ from gevent.event import AsyncResult
 from gevent.event import Event as Flag
 
 from treadstone_user import __version__
+from treadstone_user.access import Accesses, connect, read_keys
 from treadstone_user.binary import Binary
 from treadstone_user.engagement import Engagement
 from treadstone_user.load import LoadRules
@@ -27,16 +28,11 @@ from treadstone_user.messages import Answer, Assignment, Join, Message, Refusal
 from treadstone_user.model import run_label
 from treadstone_user.preflight import check
 from treadstone_user.scenario import Scenario, restore_scenario
+from treadstone_user.sections import Job
 from treadstone_user.spool import Spool
 from treadstone_user.steps import Report
-from treadstone_user.target import connect
-from treadstone_user.transports.base import (
-    AuthError,
-    ConnectError,
-    PreflightError,
-    Transport,
-    TreadstoneError,
-)
+from treadstone_user.stock import take_stock
+from treadstone_user.transports.base import AuthError, ConnectError, PreflightError, TreadstoneError
 from treadstone_user.transports.cli import CliTransport
 
 _log = logging.getLogger("treadstone")
@@ -112,11 +108,11 @@ class Worker:
         self._assigned = AsyncResult()
         self._starting = gevent.spawn(self._start)
 
-    def work(self) -> None:
-        """Take a task and see it through; idle once there are no more."""
+    def do(self, job: Job) -> None:
+        """Do one piece of work; idle once there is no more."""
         self._engaged.wait()
         if self._engagement is not None:
-            self._engagement.load.work()
+            self._engagement.load.do(job)
 
     def receive(self, message: Message) -> None:
         """Take in a message from the master."""
@@ -178,13 +174,15 @@ class Worker:
             ask_later=assignment.transport == "cli" and not assignment.steady,
         )
         folder = self._means.results / assignment.run_id / "spool"
-        transport = self._connect(assignment, rules.scenario)
+        accesses = self._connect(assignment, rules.scenario)
         try:
+            jobs = [Job(job) for job in assignment.jobs]
             return Engagement(
                 run_id=assignment.run_id,
                 clock_error_ms=error_ms,
                 rules=rules,
-                transport=transport,
+                accesses=accesses,
+                stock=take_stock(accesses, rules.scenario.accounts, jobs),
                 spool=lambda on_broken: Spool(
                     folder / f"{assignment.worker}.jsonl",
                     worker=assignment.worker,
@@ -197,10 +195,10 @@ class Worker:
                 say=self._say,
             )
         except BaseException:
-            transport.close()
+            accesses.close()
             raise
 
-    def _connect(self, assignment: Assignment, scenario: Scenario) -> Transport:
+    def _connect(self, assignment: Assignment, scenario: Scenario) -> Accesses:
         """A way to reach the server, tried out."""
         environment = dict(self._means.environment)
         if assignment.local:
@@ -209,19 +207,22 @@ class Worker:
             environment["TREADSTONE_API_KEY"] = environment[KEY_VARIABLE]
         with_cli = assignment.transport == CliTransport.name
         same_cli = assignment.machine == machine() and self._means.warm_cli in (None, assignment.warm_cli)
-        transport = connect(
+        accesses = connect(
             binary=self._means.find_binary() if with_cli else None,
             warm_cli=self._means.warm_cli,
             at_once=scenario.concurrency,
             base_url=assignment.base_url,
             environment=environment,
+            keys=None if scenario.accounts is None else read_keys(Path(scenario.accounts)),
             startup_sec=assignment.cli_startup_sec if same_cli else None,
             say=self._say,
         )
         try:
-            check(transport, base_url=assignment.base_url, matrix=scenario.matrix, say=_log.debug)
+            check(
+                accesses.first.transport, base_url=assignment.base_url, matrix=scenario.matrix, say=_log.debug
+            )
         except PreflightError as error:
-            transport.close()
+            accesses.close()
             if assignment.local and isinstance(error.__cause__, AuthError):
                 raise PreflightError(_LOCAL_KEY) from error
             if assignment.local and isinstance(error.__cause__, ConnectError):
@@ -229,7 +230,7 @@ class Worker:
                     f"the master's local server ({assignment.base_url}) is for workers on its own machine"
                 ) from error
             raise
-        return transport
+        return accesses
 
 
 def _one_line(error: BaseException) -> str:

@@ -101,6 +101,15 @@ class CliTransport:
         self.places = places
         self._timeout_sec = timeout_sec
 
+    def with_key(self, key: str) -> CliTransport:
+        """The same for another account, with the same places: closing either closes both."""
+        return CliTransport(
+            launcher=self._launcher.with_key(key),
+            base_url=self._first[-1],
+            places=self.places,
+            timeout_sec=self._timeout_sec,
+        )
+
     @property
     def warm(self) -> bool:
         """Whether calls skip the CLI's start-up."""

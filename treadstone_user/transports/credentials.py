@@ -24,6 +24,17 @@ class Credential:
     def __repr__(self) -> str:
         return f"Credential({self.header})"
 
+    @classmethod
+    def of_key(cls, key: str) -> Credential:
+        """The credential that an API key is."""
+        return cls("Authorization", f"Bearer {key}")
+
+    @property
+    def api_key(self) -> str | None:
+        """The API key; None for a login session."""
+        scheme, _, key = self.value.partition(" ")
+        return key if self.header == "Authorization" and scheme == "Bearer" else None
+
 
 def find_credential(environment: Mapping[str, str], base_url: str) -> Credential | None:
     """The API key of the environment, else of config.toml, else the session saved for `base_url`.
@@ -33,7 +44,7 @@ def find_credential(environment: Mapping[str, str], base_url: str) -> Credential
     """
     key = environment.get("TREADSTONE_API_KEY") or read_cli_config(environment).get("api_key")
     if key:
-        return Credential("Authorization", f"Bearer {key}")
+        return Credential.of_key(key)
     token = _read_sessions(environment).get(base_url)
     return Credential("Cookie", f"session={token}") if token else None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +19,7 @@ from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
 
 from treadstone_user.model import Sandbox, SandboxPage, Template
+from treadstone_user.quota import Allowance
 from treadstone_user.transports import wire
 from treadstone_user.transports.base import (
     MAX_PAGE,
@@ -41,6 +43,8 @@ CALL_TIMEOUT_SEC = 65.0
 
 _CONNECT_SEC = 10.0
 _BLOCK = 65536
+_CONNECTIONS = 20_000
+"""They are made as they are needed: a call that waited for one would wait unseen."""
 _SAID_LIMIT = 300
 _REPEATS = 3
 _LONGEST_RETRY_AFTER_SEC = 30.0
@@ -86,8 +90,8 @@ class _Answer:
 class HttpTransport:
     """Calls over HTTP.
 
-    at_once: creates, gets and deletes in flight, at most; the poller's list has a connection
-        of its own, so that slow creates do not delay it.
+    places: bounds the creates, gets and deletes in flight; lists and what else is asked takes none, so that
+        slow creates delay no poll.
     credential: None where there is none; then every call that needs one raises `AuthError`.
     """
 
@@ -98,25 +102,29 @@ class HttpTransport:
         *,
         base_url: str,
         credential: Credential | None,
-        at_once: int,
+        places: Places,
         timeout_sec: float = CALL_TIMEOUT_SEC,
     ) -> None:
         headers = {"Accept": "application/json", "User-Agent": "treadstone-user"}
-        if credential is not None:
-            headers[credential.header] = credential.value
         parts = urlsplit(base_url)
         self._prefix = parts.path.rstrip("/")
-        self._has_credential = credential is not None
+        self._credential = credential
         self._timeout_sec = timeout_sec
-        self.places = Places(in_flight=at_once, starting=at_once)
+        self.places = places
         self._client = HTTPClient.from_url(
             f"{parts.scheme}://{parts.netloc}",
-            concurrency=at_once + 1,
+            concurrency=_CONNECTIONS,
             connection_timeout=_CONNECT_SEC,
             network_timeout=timeout_sec,
             block_size=_BLOCK,
             headers=headers,
         )
+
+    def with_credential(self, credential: Credential) -> HttpTransport:
+        """The same for another account, over the same connections and places: closing either closes both."""
+        other = copy(self)
+        other._credential = credential
+        return other
 
     def close(self) -> None:
         """Close all connections; see `Transport.close`."""
@@ -165,6 +173,10 @@ class HttpTransport:
     def templates(self) -> Reply[tuple[Template, ...]]:
         """The server's templates; see `Transport.templates`."""
         return self._timed(0.0, self._repeatable("GET", "/v1/sandbox-templates"), _json(wire.read_templates))
+
+    def usage(self) -> Reply[Allowance]:
+        """What the account's plan allows and what of it is in use; the CLI has no command for it."""
+        return self._timed(0.0, self._repeatable("GET", "/v1/usage"), _json(wire.read_usage))
 
     def _in_place[T](
         self,
@@ -215,10 +227,14 @@ class HttpTransport:
         needs_credential: bool = True,
     ) -> _Answer:
         """Send a request and read its answer: foreign errors are translated here and nowhere else."""
-        if needs_credential and not self._has_credential:
+        headers: dict[str, str] = {}
+        if self._credential is not None:
+            headers[self._credential.header] = self._credential.value
+        elif needs_credential:
             raise AuthError("no API key and no saved session", status=None)
         content = b"" if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         try:
             with gevent.Timeout(self._timeout_sec):
                 response = self._client.request(method, self._prefix + path, content, headers)

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from gevent import subprocess
 
 from treadstone_user.transports.base import BinaryNotFound, RequestTimeout
 
 _REAP_SEC = 5.0
+API_KEY = "TREADSTONE_API_KEY"
+"""Where the CLI reads its key: in argv, every user of the machine could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,10 @@ class Finished:
 class Launcher(Protocol):
     """Runs the CLI."""
 
-    warm: bool
-    """Whether calls skip the CLI's start-up."""
+    @property
+    def warm(self) -> bool:
+        """Whether calls skip the CLI's start-up."""
+        ...
 
     def run(self, arguments: Sequence[str], *, timeout_sec: float) -> Finished:
         """Run the CLI with these arguments to its end.
@@ -44,6 +48,10 @@ class Launcher(Protocol):
 
     def cpu_sec(self) -> float:
         """CPU seconds of all calls that have ended; only a difference has a meaning."""
+        ...
+
+    def with_key(self, key: str) -> Launcher:
+        """Run calls with this API key, by the same means: closing either closes both."""
         ...
 
     def close(self) -> None:
@@ -114,6 +122,10 @@ class ColdLauncher:
         """CPU seconds of all children that this process has waited for."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
+
+    def with_key(self, key: str) -> Self:
+        """Run calls with this API key."""
+        return type(self)(Path(self._binary), {**self._environment, API_KEY: key})
 
     def close(self) -> None:
         """Nothing is held between calls."""

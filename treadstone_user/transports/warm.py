@@ -26,6 +26,7 @@ from gevent.fileobject import FileObject
 
 from treadstone_user.transports.base import BadOutput, TransportError
 from treadstone_user.transports.launch import (
+    API_KEY,
     ColdLauncher,
     Finished,
     Launcher,
@@ -105,16 +106,25 @@ class WarmLauncher:
 
     def run(self, arguments: Sequence[str], *, timeout_sec: float) -> Finished:
         """Run the CLI to its end; see `Launcher.run`."""
+        return self.run_as(None, arguments, timeout_sec=timeout_sec)
+
+    def run_as(self, key: str | None, arguments: Sequence[str], *, timeout_sec: float) -> Finished:
+        """The same with this API key; None for that of the environment."""
         if self.warm:
             try:
-                return _Call(self._socket).run(arguments, timeout_sec)
+                return _Call(self._socket, key).run(arguments, timeout_sec)
             except _Lost as lost:
                 if self.warm:
                     self.warm = False
                     self._say("the warm CLI is lost: calls start the CLI anew from here on")
                 if lost.sent:  # a create may have happened: it is not sent twice
                     raise BadOutput("the warm CLI was lost in the middle of the call") from None
-        return self._cold.run(arguments, timeout_sec=timeout_sec)
+        cold = self._cold if key is None else self._cold.with_key(key)
+        return cold.run(arguments, timeout_sec=timeout_sec)
+
+    def with_key(self, key: str) -> Launcher:
+        """Run calls with this API key; see `Launcher.with_key`."""
+        return _WarmWithKey(self, key)
 
     def cpu_sec(self) -> float:
         """CPU seconds of the parent with its children, and of cold calls."""
@@ -134,6 +144,35 @@ class WarmLauncher:
             self._parent.kill()
             self._parent.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _WarmWithKey:
+    """A warm launcher's calls with an API key of their own."""
+
+    def __init__(self, launcher: WarmLauncher, key: str) -> None:
+        self._launcher = launcher
+        self._key = key
+
+    @property
+    def warm(self) -> bool:
+        """See `Launcher.warm`."""
+        return self._launcher.warm
+
+    def run(self, arguments: Sequence[str], *, timeout_sec: float) -> Finished:
+        """Run the CLI to its end; see `Launcher.run`."""
+        return self._launcher.run_as(self._key, arguments, timeout_sec=timeout_sec)
+
+    def with_key(self, key: str) -> Launcher:
+        """Run calls with another key; see `Launcher.with_key`."""
+        return _WarmWithKey(self._launcher, key)
+
+    def cpu_sec(self) -> float:
+        """Those of all calls, whatever their key; see `Launcher.cpu_sec`."""
+        return self._launcher.cpu_sec()
+
+    def close(self) -> None:
+        """End the parent; see `Launcher.close`."""
+        self._launcher.close()
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -160,10 +199,11 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 class _Call:
-    """One call of a warm parent."""
+    """One call of a warm parent; its API key goes by the socket, which only its owner may open."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, key: str | None) -> None:
         self._path = path
+        self._environment = {} if key is None else {API_KEY: key}
         self._pid: int | None = None
         self._exit_code: int | None = None
 
@@ -194,7 +234,7 @@ class _Call:
         return Finished(self._exit_code, *(text(reader.value or b"") for reader in readers))
 
     def _send(self, connection: socket.socket, arguments: Sequence[str], fds: Sequence[int]) -> None:
-        message = json.dumps(list(arguments)).encode()
+        message = json.dumps({"arguments": list(arguments), "environment": self._environment}).encode()
         try:
             connection.connect(self._path)
             blocking_socket.send_fds(connection, [message], list(fds))

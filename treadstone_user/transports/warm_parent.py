@@ -12,8 +12,9 @@ MODULE, FUNCTION: the entry point that the script calls.
 WARM_UP_ARGUMENT...: a call that is made once in the parent itself, with its output thrown
     away, so that what the program imports late is there, too.
 
-A call is a connection: a JSON list of arguments in one message of at most 64 KiB, with the
-file descriptors for its standard output and error. The answers are lines: ``pid N`` once the
+A call is a connection: a JSON object with a list of ``arguments`` and variables to be added to the
+``environment``, in one message of at most 64 KiB, with the file descriptors for its standard output and
+error. The answers are lines: ``pid N`` once the
 child is there, and ``exit N`` when it has ended, N as in ``Popen.returncode``. The parent
 prints ``warm`` when it listens, and ends when its standard input does.
 """
@@ -59,8 +60,15 @@ def warm_up(program: Callable[[], Any], script: str, arguments: list[str]) -> No
         call(program)
 
 
-def be_child(program: Callable[[], Any], script: str, arguments: list[str], fds: list[int]) -> None:
+def be_child(
+    program: Callable[[], Any],
+    script: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    fds: list[int],
+) -> None:
     """Become the process of a call; never returns."""
+    os.environ.update(environment)
     os.setsid()
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -115,15 +123,16 @@ class Parent:
         connection, _ = self._listener.accept()
         try:
             message, fds, _, _ = socket.recv_fds(connection, _MAX_MESSAGE, 2)
-            arguments = json.loads(message)
+            said = json.loads(message)
+            arguments, environment = said["arguments"], said["environment"]
             if len(fds) != 2 or not isinstance(arguments, list):
                 raise ValueError("a call needs its arguments and two file descriptors")
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):
             connection.close()
             return
         pid = os.fork()
         if pid == 0:
-            be_child(self._program, self._script, arguments, fds)
+            be_child(self._program, self._script, arguments, environment, fds)
         for fd in fds:
             os.close(fd)
         self._calls[pid] = connection

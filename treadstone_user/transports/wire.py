@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadstone_user.model import Sandbox, SandboxPage, Template
+from treadstone_user.quota import Allowance
 from treadstone_user.transports.base import BadOutput
 
 
@@ -40,7 +41,12 @@ def read_sandbox(data: Any) -> Sandbox:
         labels=dict(labels) if isinstance(labels, dict) else {},
         created_at=_optional_text(data, "created_at"),
         started_at=_optional_text(data, "started_at"),
+        proxy=_read_proxy(data.get("urls")),
     )
+
+
+def _read_proxy(urls: Any) -> str | None:
+    return _optional_text(urls, "proxy") if isinstance(urls, dict) else None
 
 
 def read_page(data: Any) -> SandboxPage:
@@ -77,3 +83,28 @@ def read_account(data: Any) -> str:
 def read_health(data: Any) -> None:
     """Take in the API's JSON on its health. Raises `BadOutput` where it is none."""
     _field(_object(data, "health"), "status", str, "health")
+
+
+def read_usage(data: Any) -> Allowance:
+    """What a plan allows, from the API's JSON of an account's usage. Raises `BadOutput`."""
+    data = _object(data, "usage")
+    limits, compute, storage = (
+        _field(data, part, dict, "usage") for part in ("limits", "compute", "storage")
+    )
+    templates = limits.get("allowed_templates")
+    return Allowance(
+        tier=_field(data, "tier", str, "usage"),
+        max_running=_field(limits, "max_concurrent_running", int, "usage.limits"),
+        running=_field(limits, "current_running", int, "usage.limits"),
+        templates=tuple(map(str, templates)) if isinstance(templates, list) else (),
+        max_duration_sec=_field(limits, "max_sandbox_duration_seconds", int, "usage.limits"),
+        storage_left_gib=_number(storage, "available_gib", "usage.storage"),
+        compute_left=_number(compute, "total_remaining", "usage.compute"),
+    )
+
+
+def _number(data: Mapping[str, Any], name: str, where: str) -> float:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadOutput(f"{where}: {name!r} is missing or not a number")
+    return float(value)

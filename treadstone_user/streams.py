@@ -1,0 +1,117 @@
+"""Streams: server-sent events from inside sandboxes, and how they flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+
+from treadstone_user.access import Accesses
+from treadstone_user.eventlog import EventLog
+from treadstone_user.fillin import Rows, fill_in
+from treadstone_user.model import EventKind, Task
+from treadstone_user.sections import StreamRules
+from treadstone_user.steps import Report, Step, describe_failure
+from treadstone_user.stock import Stock, Stocked
+from treadstone_user.transports.base import CallError
+from treadstone_user.transports.dataplane import Streamed
+
+REQUEST_TYPE = "stream"
+
+_LOOK_SEC = 0.1
+
+
+class Streams:
+    """Opens one stream after the other, each in another sandbox, and records how each one flowed.
+
+    closing: tells whether the run takes no more work.
+    """
+
+    def __init__(
+        self,
+        *,
+        accesses: Accesses,
+        rules: StreamRules,
+        rows: Rows | None,
+        stock: Stock,
+        log: EventLog,
+        report: Report,
+        closing: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._accesses = accesses
+        self._rules = rules
+        self._rows = rows
+        self._stock = stock
+        self._log = log
+        self._report = report
+        self._closing = closing
+        self._say = say
+        self._waited = False
+
+    def open(self, turn: Task) -> bool:
+        """Follow one stream to its end, and pause; False where the run ended before it began."""
+        sandbox = self._await_sandbox()
+        if sandbox is None:
+            return False
+        self._follow(turn, sandbox)
+        gevent.sleep(self._rules.pause_sec)
+        return True
+
+    def _await_sandbox(self) -> Stocked | None:
+        while not self._closing():
+            sandbox = self._stock.pick()
+            if sandbox is not None:
+                return sandbox
+            if not self._waited:
+                self._waited = True
+                self._say("streams wait for the first sandbox that is ready")
+            gevent.sleep(_LOOK_SEC)
+        return None
+
+    def _follow(self, turn: Task, sandbox: Stocked) -> None:
+        rules, body = self._rules, self._rules.body
+        about: dict[str, Any] = {"sandbox_id": sandbox.id, "path": rules.path}
+        if sandbox.account is not None:
+            about["account"] = sandbox.account
+        if self._rows is not None:
+            about["turn"] = -turn.number
+            body = fill_in(body, self._rows.of(-turn.number - 1))
+        try:
+            reply = self._accesses[sandbox.account].plane.stream(
+                sandbox.proxy,
+                path=rules.path,
+                method=rules.method,
+                body=body,
+                timeout_sec=rules.timeout_sec,
+            )
+        except CallError as error:
+            streamed = getattr(error, "streamed", None)
+            told = _figures(streamed) if isinstance(streamed, Streamed) else {}
+            self._log.write(EventKind.STREAM_ERR, **about, **told, **describe_failure(error))
+            self._report(Step(f"stream {rules.path}", error.timing.latency_ms, error.cause, REQUEST_TYPE))
+            return
+        streamed = reply.value
+        self._log.write(EventKind.STREAM_OK, **about, **_figures(streamed))
+        if streamed.first_output_ms is not None:
+            self._report(
+                Step(f"first output {rules.path}", streamed.first_output_ms, request_type=REQUEST_TYPE)
+            )
+        self._report(Step(f"stream {rules.path}", streamed.total_ms, request_type=REQUEST_TYPE))
+
+
+def _figures(streamed: Streamed) -> dict[str, Any]:
+    """How a stream flowed, as its event tells it."""
+    gaps = streamed.gaps_ms
+    return {
+        "ended": streamed.ended,
+        "total_ms": streamed.total_ms,
+        "first_output_ms": streamed.first_output_ms,
+        "outputs": streamed.outputs,
+        "characters": streamed.characters,
+        "tokens": streamed.tokens,
+        "flowing_ms": float(sum(gaps)),
+        "mean_gap_ms": sum(gaps) / len(gaps) if gaps else None,
+        "longest_gap_ms": float(max(gaps)) if gaps else None,
+    }

@@ -40,6 +40,8 @@ SERVERS = {
     "swift": "ready=fixed(0.05) gone=fixed(0)",
     "full": "create=429:100%",
     "narrow": "create=403:100%",
+    "free": "plans=free ready=fixed(0.05)",
+    "far": "ready=fixed(0.05) proxy=fixed(1000)",
 }
 """Servers by the states that they hold still: creating; ready and deleting; ready and gone; refusing."""
 
@@ -109,6 +111,12 @@ class Stage:
             time.sleep(0.02)
         return sandbox_id
 
+    def verification(self, email: str) -> dict[str, str]:
+        """The token that was mailed to an account, and whose it is."""
+        path = "/v1/admin/verification-token-by-email"
+        found: dict[str, str] = self.call("GET", path, params={"email": email}).json()
+        return found
+
     def stop(self, sandbox_id: str) -> None:
         """Stop a sandbox."""
         self.call("POST", f"/v1/sandboxes/{sandbox_id}/stop")
@@ -138,6 +146,8 @@ _SPEC = ("template", "labels", "auto_stop_interval", "auto_delete_interval", "pe
 _TINY = json.loads(CLI[13]["stdout"])
 _PERSISTENT = json.loads(CLI[14]["stdout"])
 _OVER_HTTP = HTTP[19]["body"]
+_RECORDED_EMAIL = HTTP[5]["request"]["json"]["email"]
+_RECORDED_USER = HTTP[5]["body"]["id"]
 
 Setup = Callable[[Stage], Situation]
 
@@ -241,6 +251,43 @@ def fresh_address(recorded: str, *, registered: bool = False) -> Setup:
     return setup
 
 
+def one_runs(stage: Stage) -> Situation:
+    """As many sandboxes run as the plan allows: one."""
+    if stage.call("GET", "/v1/sandboxes").json()["total"] == 0:
+        stage.create(_TINY)
+    return stage.as_admin()
+
+
+def another_account(stage: Stage) -> Situation:
+    """An account that is not verified, and the admin."""
+    email = stage.new_email()
+    stage.register(email)
+    found = stage.verification(email)
+    return stage.as_admin(**{_RECORDED_EMAIL: email, _RECORDED_USER: found["user_id"]})
+
+
+def another_account_on_custom(stage: Stage) -> Situation:
+    """An account that has been given the tier, and the admin."""
+    situation = another_account(stage)
+    user = situation.given[_RECORDED_USER]
+    stage.call("PATCH", f"/v1/admin/users/{user}/plan", json={"tier": "custom"})
+    return situation
+
+
+def another_account_with_key(stage: Stage) -> Situation:
+    """An account that owns a key, and the admin."""
+    email = stage.new_email()
+    stage.new_key(stage.register(email))
+    return stage.as_admin(**{_RECORDED_USER: stage.verification(email)["user_id"]})
+
+
+def mailed_token(stage: Stage) -> Situation:
+    """Somebody who has got a mail with a token."""
+    email = stage.new_email()
+    stage.register(email)
+    return replace(nobody(stage), given={"<token>": stage.verification(email)["token"]})
+
+
 @dataclass(frozen=True)
 class Case:
     """How a recording is replayed: on which server, after what setup, and how closely it is compared."""
@@ -290,13 +337,11 @@ CLI_CASES = {
     37: Case("steady", nothing_listens_with_key),
     38: Case("full", admin),
     39: Case("narrow", admin),
+    40: Case("free", one_runs),
+    41: Case("free", one_runs),
 }
-CLI_LATER = {
-    40: "quotas of a plan are not enforced yet: that concurrency is checked before storage",
-    41: "quotas of a plan are not enforced yet: that concurrency is checked before duration",
-}
+CLI_LATER: dict[int, str] = {}
 
-_RECORDED_EMAIL = HTTP[5]["request"]["json"]["email"]
 _WEAK_EMAIL = HTTP[7]["request"]["json"]["email"]
 HTTP_CASES = {
     1: Case("steady", nobody),
@@ -320,20 +365,17 @@ HTTP_CASES = {
     27: Case("lingering", deleted(_OVER_HTTP)),
     28: Case("steady", admin),
     29: Case("steady", admin),
+    8: Case("steady", another_account),
+    9: Case("steady", mailed_token),
+    10: Case("free", another_account),
+    11: Case("free", another_account_on_custom),
+    16: Case("steady", unverified),
+    17: Case("steady", admin, shape_only=True),
+    21: Case("steady", creating(_OVER_HTTP)),
+    24: Case("far", ready(_OVER_HTTP)),
+    30: Case("steady", another_account_with_key),
 }
-_ADMIN_LATER = "the admin's routes come with many accounts"
-_EXEC_LATER = "the data plane comes with exec"
-HTTP_LATER = {
-    8: _ADMIN_LATER,
-    9: _ADMIN_LATER,
-    10: _ADMIN_LATER,
-    11: _ADMIN_LATER,
-    16: _ADMIN_LATER,
-    17: _ADMIN_LATER,
-    21: _EXEC_LATER,
-    24: _EXEC_LATER,
-    30: _ADMIN_LATER,
-}
+HTTP_LATER: dict[int, str] = {}
 
 
 class Stages:
@@ -375,6 +417,8 @@ _PLACEHOLDERS = [
         (r"sk-(<redacted>|[0-9a-f]{48})", "<key>"),
         (r"sk-[0-9a-f]{4}\.\.\.[0-9a-f]{4}", "<key preview>"),
         (r"session=[^;]+", "session=<token>"),
+        (r'"token": "[^"]+"', '"token": "<token>"'),
+        (r"token=[\w<>-]+", "token=<token>"),
         (r"Running: \d+ / \d+", "Running: <n> / <n>"),
         (r"\[COMMAND\]", "COMMAND"),  # as click spells it, by its version
     ]
@@ -486,7 +530,7 @@ def _request(recorded: Mapping[str, Any], situation: Situation) -> requests.Resp
     return requests.request(
         recorded["method"],
         situation.base_url + situation.here(recorded["path"]),
-        params=recorded.get("params"),
+        params={name: situation.here(str(value)) for name, value in recorded.get("params", {}).items()},
         headers=headers,
         data=None if data is None else situation.here(data),
         timeout=10,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep.localserver.profile import CLAUSES, Distribution, Profile, ProfileError
+from prep.localserver.distributions import Distribution
+from prep.localserver.profile import CLAUSES, Profile, ProfileError
 
 DEFAULT = Profile()
 

@@ -10,6 +10,7 @@ import pytest
 
 from prep.localserver.accounts import Account, Accounts
 from prep.localserver.errors import ApiError
+from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.sandbox import Sandbox, SandboxSpec, Status
 from prep.localserver.truth import truth
@@ -27,7 +28,9 @@ class Scene:
         self.gone: list[Sandbox] = []
         self.accounts = Accounts(self.clock)
         self.me = self.accounts.register("me@example.com", "x")
-        self.world = World(Profile.parse(profile), clock=self.clock, on_gone=self.gone.append)
+        behaviour = Profile.parse(profile)
+        self.plans = Plans(behaviour)
+        self.world = World(behaviour, plans=self.plans, clock=self.clock, on_gone=self.gone.append)
 
     def clock(self) -> float:
         """Tell the time."""
@@ -355,6 +358,8 @@ def test_the_truth_tells_each_moment_when_it_is_gone() -> None:
         "error": None,
         "delete_requested": "2027-01-15T08:00:04.000Z",
         "gone": "2027-01-15T08:00:04.250Z",
+        "reachable": "2027-01-15T08:00:01.500Z",
+        "first_exec": None,
     }
 
 

@@ -161,7 +161,7 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
     )
     figures = [latencies] if latencies.row_count else []
-    sandboxes = [counts, *figures, *notes] if summary["overall"]["submitted"] else []
+    sandboxes: list[Table | str] = [counts, *figures, *notes] if summary["overall"]["submitted"] else []
     others = [*_queries(summary["queries"]), *_streams(summary["streams"])]
     return _text(*_verdict(summary["verdict"]), *sandboxes, *others, *_failures(summary))
 

@@ -87,7 +87,7 @@ class SandboxQueryUser(PluginUser):
 
 
 class SandboxStreamUser(PluginUser):
-    """A user who follows one stream after the other from inside sandboxes, as the scenario's `stream` says."""
+    """A user who follows streams from inside sandboxes, as the scenario's `stream` says."""
 
     abstract = True
     job = Job.STREAM

@@ -20,6 +20,7 @@ from prep.localserver import profile as profiles
 from prep.localserver.accounts import Accounts
 from prep.localserver.app import create_app
 from prep.localserver.faults import Door, Faults, Outage, handler_for
+from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile, ProfileError
 from prep.localserver.truth import JsonLines, TruthLog
 from prep.localserver.world import World
@@ -60,10 +61,10 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     """
     profile = _profile(options.profile)
     clock = steady_clock(ahead=profile.clock)
-    accounts = Accounts(clock)
+    accounts, plans = Accounts(clock, limit=profile.max_users), Plans(profile)
     truth = TruthLog(_log(options.truth))
-    world = World(profile, clock=clock, on_gone=truth.gone)
-    _seed(accounts, world, profile, environment.get(KEY_VARIABLE))
+    world = World(profile, plans=plans, clock=clock, on_gone=truth.gone)
+    _seed(accounts, plans, world, profile, environment.get(KEY_VARIABLE))
     wake, ending = Event(), Event()
     faults, connections = Faults(profile), set[socket.socket]()
     handler = handler_for(faults, connections)
@@ -81,6 +82,7 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
 
     app = create_app(
         accounts=accounts,
+        plans=plans,
         world=world,
         profile=profile,
         requests_log=_log(options.requests),
@@ -148,7 +150,7 @@ def _log(path: Path | None) -> JsonLines:
         raise StartError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _seed(accounts: Accounts, world: World, profile: Profile, secret: str | None) -> None:
+def _seed(accounts: Accounts, plans: Plans, world: World, profile: Profile, secret: str | None) -> None:
     if secret is None:
         if profile.foreign:
             raise StartError(f"foreign={profile.foreign} needs an owner: set {KEY_VARIABLE}=sk-...")
@@ -158,6 +160,8 @@ def _seed(accounts: Accounts, world: World, profile: Profile, secret: str | None
     # Its password is the key: whoever may use the account has that.
     account = accounts.register(SEEDED_EMAIL, secret)
     accounts.add_key(account, "local", secret=secret)
+    if profile.plans is not None:
+        plans.set(account, profile.plans, None, account.created)
     world.add_foreign(account)
 
 

@@ -9,8 +9,11 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
 from prep.localserver.accounts import Accounts
+from prep.localserver.adminroutes import AdminRoutes
+from prep.localserver.dataplane import DataPlane
 from prep.localserver.errors import ApiError, internal_error
 from prep.localserver.faults import FAULT, Faults
+from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.routes import AccountRoutes, SandboxRoutes
 from prep.localserver.truth import JsonLines, moment
@@ -20,6 +23,7 @@ from prep.localserver.world import World
 def create_app(
     *,
     accounts: Accounts,
+    plans: Plans,
     world: World,
     profile: Profile,
     requests_log: JsonLines,
@@ -31,7 +35,9 @@ def create_app(
     """Put the application together."""
     app = Flask("prep.localserver", static_folder=None)
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the fields come in the recorded order
-    AccountRoutes(accounts, world).register(app)
+    AccountRoutes(accounts, world, plans).register(app)
+    AdminRoutes(accounts, world, plans, profile).register(app)
+    DataPlane(accounts, world, profile, requests_log, clock).register(app)
     SandboxRoutes(accounts, world, profile, on_create, on_delete).register(app)
     _answer_errors(app)
     _log_requests(app, requests_log, clock)

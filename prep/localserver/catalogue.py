@@ -1,4 +1,4 @@
-"""What the server offers: its templates, and the plan that every account has."""
+"""What the server offers: its templates."""
 
 from __future__ import annotations
 
@@ -32,19 +32,9 @@ TEMPLATES: tuple[dict[str, Any], ...] = tuple(
 TEMPLATE_NAMES = tuple(str(template["name"]) for template in TEMPLATES)
 SMALLEST_TEMPLATE = "aio-sandbox-tiny"
 
-PLAN: dict[str, Any] = {
-    "tier": "custom",
-    "compute_units_monthly_limit": 1800.0,
-    "compute_units_monthly_used": 0.0,
-    "storage_capacity_limit_gib": 100_000,
-    "max_concurrent_running": MAX_CONCURRENT_RUNNING,
-    "max_sandbox_duration_seconds": 0,
-    "allowed_templates": [f"aio-sandbox-{size}" for size in ("tiny", "small", "medium", "large", "xlarge")],
-    "grace_period_seconds": 86400,
-    "overrides": {"max_concurrent_running": MAX_CONCURRENT_RUNNING},
-}
-
 
 def storage_gib(size: str | None) -> int:
-    """Read a storage size such as `5Gi` as GiB; none is 0."""
-    return int(size.removesuffix("Gi")) if size else 0
+    """Read a storage size such as `5Gi` or `1Ti` as GiB; none is 0."""
+    if not size:
+        return 0
+    return int(size[:-2]) * (1024 if size.endswith("Ti") else 1)

@@ -6,7 +6,7 @@ statuses; the messages are those of the real server where they were recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -97,6 +97,76 @@ class Refusal:
 
     code: str
     message: str
+
+
+def forbidden(message: str) -> ApiError:
+    """The account, or its key, may not do this."""
+    return ApiError(403, "forbidden", message)
+
+
+def template_not_allowed(tier: str, template: str, allowed: Iterable[str]) -> ApiError:
+    """The plan does not offer the template."""
+    message = (
+        f"Template '{template}' is not available on the '{tier}' tier. "
+        f"Allowed templates: {', '.join(allowed)}. Upgrade your plan to access this template."
+    )
+    return ApiError(403, "template_not_allowed", message)
+
+
+def compute_quota_exceeded(used: float, limit: float) -> ApiError:
+    """The month's compute units are used up."""
+    message = (
+        f"Compute credits exhausted. Monthly used: {used:.1f} / {limit:.1f} vCPU-hours, "
+        "extra remaining: 0.0 vCPU-hours. "
+        "Please wait for the next billing cycle or purchase additional credits."
+    )
+    return ApiError(402, "compute_quota_exceeded", message)
+
+
+def concurrent_limit_exceeded(running: int, limit: int) -> ApiError:
+    """As many sandboxes run as the plan allows."""
+    message = (
+        f"Concurrent sandbox limit reached. Running: {running} / {limit}. "
+        "Stop an existing sandbox before creating a new one."
+    )
+    return ApiError(429, "concurrent_limit_exceeded", message)
+
+
+def storage_quota_exceeded(used: int, requested: int, total: int) -> ApiError:
+    """The plan has not so much storage left."""
+    message = (
+        f"Storage quota exceeded. Current used: {used} GiB, requested: {requested} GiB, "
+        f"total quota: {total} GiB (available: {total - used} GiB). "
+        "Delete existing persistent sandboxes to free space, or upgrade your plan."
+    )
+    return ApiError(402, "storage_quota_exceeded", message)
+
+
+def duration_exceeded(tier: str, longest_sec: int) -> ApiError:
+    """The sandbox would run for longer than the plan allows."""
+    hours, minutes = longest_sec // 3600, longest_sec % 3600 // 60
+    longest = f"{hours}h{minutes}m" if minutes else f"{hours}h"
+    message = (
+        f"Requested sandbox duration exceeds the '{tier}' tier maximum of {longest}. "
+        "Reduce auto_stop_interval or upgrade your plan."
+    )
+    return ApiError(400, "sandbox_duration_exceeded", message)
+
+
+def platform_full(code: str, what: str, used: int, limit: int) -> ApiError:
+    """The platform as a whole is at its cap."""
+    return ApiError(503, code, f"Temporarily unavailable. Total {what}: {used} / {limit}.")
+
+
+def sandbox_not_ready(sandbox_id: str, status: str) -> ApiError:
+    """There is nothing in the sandbox to speak to, yet or any more."""
+    message = f"Sandbox {sandbox_id} is {status}, not ready for this operation."
+    return ApiError(409, "sandbox_not_ready", message)
+
+
+def sandbox_unreachable(sandbox_id: str) -> ApiError:
+    """The sandbox is ready, and the proxy does not reach it."""
+    return ApiError(502, "sandbox_unreachable", f"Could not connect to sandbox {sandbox_id}.")
 
 
 CREATE_REFUSALS: Mapping[int, Refusal] = MappingProxyType(

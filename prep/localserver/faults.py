@@ -18,6 +18,8 @@ from gevent.pywsgi import WSGIHandler, WSGIServer
 from prep.localserver.errors import ApiError, auth_invalid
 from prep.localserver.profile import Profile
 
+CUT = "localserver.cut"
+"""Where the environment of a request holds what breaks its connection off."""
 FAULT = "localserver.fault"
 """Where the environment of a request tells its fault."""
 
@@ -117,6 +119,7 @@ class FaultyHandler(WSGIHandler):
         environ: dict[str, Any] = self.environ or {}
         kind = self.faults.wire(environ["REQUEST_METHOD"], environ["PATH_INFO"])
         if kind is None:
+            environ[CUT] = self._cut
             super().run_application()
             return
         environ[FAULT] = kind
@@ -132,6 +135,12 @@ class FaultyHandler(WSGIHandler):
             return
         self._send_garbled(kind, status, headers, body)
         with suppress(OSError):  # the client may have been quicker
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def _cut(self) -> None:
+        """Break the connection off, in the middle of an answer."""
+        self.close_connection = True
+        with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def _send_garbled(self, kind: str, status: str, headers: list[tuple[str, str]], body: bytes) -> None:

@@ -10,6 +10,11 @@ and on a bad day:
     list=500:5% get=500:5% delete=500:10%,429:5% lost=5% lost_delete=1% garble=cut:2%,html:2%
     expire=20 down=5+30 down_delete=0+inf
 
+and where accounts have plans, and sandboxes are used:
+
+    plans=free credit=10 max_users=20 max_sandboxes=100 max_storage=50 mail=smtp
+    proxy=1.5 exec=fixed(0.01) exec_status=500:1% stream=0.3+50x0.02 chunks=mixed breaks=5%
+
 Distributions give seconds: `lognormal(median,sigma)`, `uniform(a,b)`, `exponential(mean)`, `fixed(x)`,
 `mix(share,rare,usual)`, or a bare number. A clause is a row in `CLAUSES` and a field of `Profile`: that is
 all that a new one takes.
@@ -26,16 +31,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from prep.localserver import chunks
+from prep.localserver.distributions import MAX_SECONDS, Distribution, read_distribution, read_number
 from prep.localserver.errors import CREATE_REFUSALS
 
-MAX_SECONDS = 1_000_000.0
-MAX_SIGMA = 10.0
 MAX_FOREIGN = 100_000
 GARBLES = ("cut", "json", "html", "page", "big", "slow", "reset")
 """Half a body; half a JSON; a proxy's page with 502, and with 200; 10 MB; a trickle; a connection reset."""
 
 _STATUSES = (404, 409, 429, 500, 502, 503)
-_LIMITS = {"sigma": MAX_SIGMA, "share": 1.0}
 
 
 class ProfileError(ValueError):
@@ -47,46 +51,12 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """A distribution of durations in seconds: its shape and the shape's arguments."""
+class Rhythm:
+    """A stream's outputs: the first after `first` seconds, `count` in all, one every `gap` seconds."""
 
-    shape: str
-    args: tuple[float, ...]
-
-    def sample(self, rng: random.Random) -> float:
-        """Draw one duration, in seconds, 0 or more."""
-        return SHAPES[self.shape].draw(rng, *self.args)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a distribution is written, and how it is drawn from."""
-
-    parameters: tuple[str, ...]
-    draw: Callable[..., float]
-
-
-def _lognormal(rng: random.Random, median: float, sigma: float) -> float:
-    return rng.lognormvariate(math.log(median), sigma)
-
-
-def _exponential(rng: random.Random, mean: float) -> float:
-    return rng.expovariate(1 / mean) if mean > 0 else 0.0
-
-
-def _mix(rng: random.Random, share: float, rare: float, usual: float) -> float:
-    return rare if rng.random() < share else usual
-
-
-SHAPES: Mapping[str, Shape] = MappingProxyType(
-    {
-        "lognormal": Shape(("median", "sigma"), _lognormal),
-        "uniform": Shape(("a", "b"), lambda rng, a, b: rng.uniform(a, b)),
-        "exponential": Shape(("mean",), _exponential),
-        "fixed": Shape(("x",), lambda _rng, x: x),
-        "mix": Shape(("share", "rare", "usual"), _mix),
-    }
-)
+    first: float
+    count: int
+    gap: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +98,28 @@ class Profile:
     """Seconds from the first create until the server is away, and for how long it is."""
     down_delete: tuple[float, float] | None = None
     """The same, from the first delete."""
+    plans: str | None = None
+    """The tier of the account that the server begins with; None where plans are not enforced."""
+    credit: float | None = None
+    """CU-hours that each account has left; None for what its plan gives."""
+    max_users: int | None = None
+    """Accounts that the server takes; likewise sandboxes, and GiB of storage."""
+    max_sandboxes: int | None = None
+    max_storage: int | None = None
+    mail: bool = True
+    """Whether mails stay in memory, so that an admin can read the tokens in them."""
+    proxy: Distribution = Distribution("fixed", (0.0,))
+    """From ready until the sandbox's proxy reaches it."""
+    exec: Distribution = Distribution("fixed", (0.01,))
+    """Time that a command takes."""
+    exec_status: tuple[tuple[int, float], ...] = ()
+    """HTTP statuses with which commands are refused, each with its share."""
+    stream_rhythm: Rhythm = Rhythm(0.05, 5, 0.02)
+    """When a stream gives its outputs."""
+    chunks: str = chunks.WHOLE
+    """How a stream's bytes are cut."""
+    breaks: float = 0.0
+    """Share of streams whose connection breaks half way."""
 
     @classmethod
     def parse(cls, text: str) -> Profile:
@@ -144,7 +136,7 @@ class Profile:
                 problems.append(problem)
                 continue
             try:
-                values[name] = CLAUSES[name](value)
+                values[_FIELDS.get(name, name)] = CLAUSES[name](value)
             except ValueError as error:
                 values[name] = None  # so that a second one is still told as a duplicate
                 problems.append(f"{clause}: {error}")
@@ -160,8 +152,8 @@ class Profile:
         return random.Random(f"{self.seed}/{purpose}")
 
 
+_FIELDS = {"stream": "stream_rhythm"}  # a profile's `stream` is its random numbers
 _CLAUSE = re.compile(r"(?:[^\s(]|\([^)]*\)?)+")  # white space separates, except within parentheses
-_CALL = re.compile(r"([a-z]+)\(([^()]*)\)")
 
 
 def _misnamed(name: str, equals: str, seen: Mapping[str, Any]) -> str | None:
@@ -174,16 +166,6 @@ def _misnamed(name: str, equals: str, seen: Mapping[str, Any]) -> str | None:
     if name in seen:
         return f"{name}: given more than once"
     return None
-
-
-def _number(text: str, *, at_most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"'{text.strip()}' is not a number") from None
-    if not 0 <= value <= at_most:
-        raise ValueError(f"{text.strip()} is not from 0 to {at_most:g}")
-    return value
 
 
 def _offset(text: str) -> float:
@@ -200,34 +182,10 @@ def _whole_number(text: str, *, at_most: int) -> int:
     return int(text)
 
 
-def _distribution(text: str) -> Distribution:
-    call = _CALL.fullmatch(text)
-    if call is None and text[:1].isalpha():
-        raise ValueError(f"'{text}' is not a distribution; write {_written_shapes()} or a number of seconds")
-    shape, raw_args = call.groups() if call else ("fixed", text)
-    if shape not in SHAPES:
-        raise ValueError(f"no distribution '{shape}'; write {_written_shapes()} or a number of seconds")
-    parameters = SHAPES[shape].parameters
-    raw = raw_args.split(",")
-    if len(raw) != len(parameters):
-        raise ValueError(f"{shape} takes {','.join(parameters)}")
-    limits = [_LIMITS.get(name, MAX_SECONDS) for name in parameters]
-    args = tuple(_number(value, at_most=limit) for value, limit in zip(raw, limits, strict=True))
-    if shape == "lognormal" and args[0] == 0:
-        raise ValueError("a lognormal's median must be more than 0")
-    if shape == "uniform" and args[0] > args[1]:
-        raise ValueError("a uniform's first bound must not exceed its second")
-    return Distribution(shape, args)
-
-
-def _written_shapes() -> str:
-    return ", ".join(f"{name}({','.join(shape.parameters)})" for name, shape in SHAPES.items())
-
-
 def _share(text: str) -> float:
     if not text.endswith("%"):
         raise ValueError("write a share as a percentage, such as 5%")
-    return _number(text.removesuffix("%"), at_most=100) / 100
+    return read_number(text.removesuffix("%"), at_most=100) / 100
 
 
 def _shares[T](
@@ -263,7 +221,26 @@ def _window(text: str) -> tuple[float, float]:
     if not plus:
         raise ValueError(f"'{text}' is not AFTER+LASTS in seconds, such as 5+30 or 5+inf")
     endless = lasts == "inf"
-    return _number(after, at_most=MAX_SECONDS), math.inf if endless else _number(lasts, at_most=MAX_SECONDS)
+    return read_number(after, at_most=MAX_SECONDS), math.inf if endless else read_number(
+        lasts, at_most=MAX_SECONDS
+    )
+
+
+def _rhythm(text: str) -> Rhythm:
+    match = re.fullmatch(r"([^+]+)\+(\d{1,6})x([^x+]+)", text)
+    if match is None:
+        raise ValueError(f"'{text}' is not FIRST+COUNTxGAP in seconds, such as 0.3+50x0.02")
+    first, gap = (read_number(part, at_most=MAX_SECONDS) for part in (match[1], match[3]))
+    return Rhythm(first, _whole_number(match[2], at_most=1_000_000), gap)
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"write {', '.join(words[:-1])} or {words[-1]}")
+        return text
+
+    return read
 
 
 def _switch(text: str) -> bool:
@@ -274,12 +251,12 @@ def _switch(text: str) -> bool:
 
 CLAUSES: Mapping[str, Callable[[str], Any]] = MappingProxyType(
     {
-        "ready": _distribution,
+        "ready": read_distribution,
         "error": _share,
         "never": _share,
-        "gone": _distribution,
+        "gone": read_distribution,
         "create": _refusals("creates", CREATE_REFUSALS),
-        "latency": _distribution,
+        "latency": read_distribution,
         "label_filter": _switch,
         "foreign": lambda text: _whole_number(text, at_most=MAX_FOREIGN),
         "clock": _offset,
@@ -292,9 +269,21 @@ CLAUSES: Mapping[str, Callable[[str], Any]] = MappingProxyType(
         "garble": _shares(
             "answers are not garbled by", {kind: kind for kind in GARBLES}, "KIND:P%, such as cut:5%"
         ),
-        "expire": lambda text: _number(text, at_most=MAX_SECONDS),
+        "expire": lambda text: read_number(text, at_most=MAX_SECONDS),
         "down": _window,
         "down_delete": _window,
+        "plans": _one_of("free", "pro", "ultra", "custom"),
+        "credit": lambda text: read_number(text, at_most=MAX_SECONDS),
+        "max_users": lambda text: _whole_number(text, at_most=2**31),
+        "max_sandboxes": lambda text: _whole_number(text, at_most=2**31),
+        "max_storage": lambda text: _whole_number(text, at_most=2**31),
+        "mail": lambda text: _one_of("memory", "smtp")(text) == "memory",
+        "proxy": read_distribution,
+        "exec": read_distribution,
+        "exec_status": _refusals("commands", _STATUSES),
+        "stream": _rhythm,
+        "chunks": _one_of(*chunks.KINDS),
+        "breaks": _share,
     }
 )
 """Each clause's name, which is also its field in `Profile`, and how its value is read (ValueError if not)."""

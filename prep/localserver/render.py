@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from prep.localserver.accounts import Account, ApiKey
-from prep.localserver.catalogue import PLAN, storage_gib
+from prep.localserver.catalogue import storage_gib
+from prep.localserver.plans import Plan
 from prep.localserver.sandbox import Sandbox, Status
 
 Json = dict[str, Any]
@@ -69,7 +70,10 @@ def _api_key(key: ApiKey, shown: Json) -> Json:
         "created_at": stamp(key.created),
         "updated_at": stamp(key.created),
         "expires_at": stamp_or_none(key.expires),
-        "scope": {"control_plane": True, "data_plane": {"mode": "all", "sandbox_ids": []}},
+        "scope": {
+            "control_plane": key.scope.control_plane,
+            "data_plane": {"mode": key.scope.mode, "sandbox_ids": list(key.scope.sandbox_ids)},
+        },
     }
 
 
@@ -106,38 +110,45 @@ def sandbox_detail(box: Sandbox, now: float, base_url: str) -> Json:
     }
 
 
-def plan(account: Account, now: float) -> Json:
+def plan(account: Account, plan: Plan, now: float) -> Json:
     """Show an account's plan."""
     start, end = _billing_period(now)
     return {
         "id": f"plan{account.id.removeprefix('user')}",
         "user_id": account.id,
-        **PLAN,
+        "tier": plan.tier,
+        "compute_units_monthly_limit": plan.compute_units_monthly_limit,
+        "compute_units_monthly_used": plan.compute_units_monthly_used,
+        "storage_capacity_limit_gib": plan.storage_capacity_limit_gib,
+        "max_concurrent_running": plan.max_concurrent_running,
+        "max_sandbox_duration_seconds": plan.max_sandbox_duration_seconds,
+        "allowed_templates": list(plan.allowed_templates),
+        "grace_period_seconds": plan.grace_period_seconds,
+        "overrides": plan.overrides,
         "billing_period_start": start,
         "billing_period_end": end,
         "grace_period_started_at": None,
         "warning_80_notified_at": None,
         "warning_100_notified_at": None,
         "created_at": _offset_stamp(account.created),
-        "updated_at": _offset_stamp(account.created),
+        "updated_at": _offset_stamp(plan.updated or account.created),
     }
 
 
-def usage(now: float, *, running: int, storage_sizes: Iterable[str | None]) -> Json:
-    """Show what an account uses of its plan. Compute is not metered here and stays at 0."""
+def usage(plan: Plan, now: float, *, running: int, storage_sizes: Iterable[str | None]) -> Json:
+    """Show what an account uses of its plan. Compute is not metered here: what is left stays."""
     start, end = _billing_period(now)
-    quota, used = PLAN["storage_capacity_limit_gib"], sum(storage_gib(size) for size in storage_sizes)
-    limit = PLAN["compute_units_monthly_limit"]
+    quota, used = plan.storage_capacity_limit_gib, sum(storage_gib(size) for size in storage_sizes)
     return {
-        "tier": PLAN["tier"],
+        "tier": plan.tier,
         "billing_period": {"start": start, "end": end},
         "compute": {
-            "compute_unit_hours": 0.0,
-            "monthly_limit": limit,
-            "monthly_used": 0.0,
-            "monthly_remaining": limit,
+            "compute_unit_hours": plan.compute_units_monthly_used,
+            "monthly_limit": plan.compute_units_monthly_limit,
+            "monthly_used": plan.compute_units_monthly_used,
+            "monthly_remaining": plan.compute_left,
             "extra_remaining": 0.0,
-            "total_remaining": limit,
+            "total_remaining": plan.compute_left,
             "unit": "CU-hours",
         },
         "storage": {
@@ -148,17 +159,28 @@ def usage(now: float, *, running: int, storage_sizes: Iterable[str | None]) -> J
             "unit": "GiB",
         },
         "limits": {
-            "max_concurrent_running": PLAN["max_concurrent_running"],
+            "max_concurrent_running": plan.max_concurrent_running,
             "current_running": running,
-            "max_sandbox_duration_seconds": PLAN["max_sandbox_duration_seconds"],
-            "allowed_templates": PLAN["allowed_templates"],
+            "max_sandbox_duration_seconds": plan.max_sandbox_duration_seconds,
+            "allowed_templates": list(plan.allowed_templates),
         },
         "grace_period": {
             "active": False,
             "started_at": None,
             "expires_at": None,
-            "grace_period_seconds": PLAN["grace_period_seconds"],
+            "grace_period_seconds": plan.grace_period_seconds,
         },
+    }
+
+
+def verification_token(account: Account, token: str) -> Json:
+    """Show the token that confirms an account's address."""
+    return {
+        "user_id": account.id,
+        "email": account.email,
+        "token": token,
+        "verify_url": f"http://localhost/auth/verify-email?token={token}",
+        "created_at": _offset_stamp(account.created),
     }
 
 

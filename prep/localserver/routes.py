@@ -13,6 +13,7 @@ from prep.localserver import render
 from prep.localserver.accounts import Account, Accounts, new_key_secret
 from prep.localserver.catalogue import TEMPLATES
 from prep.localserver.errors import internal_error
+from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.sandbox import Sandbox
 from prep.localserver.validation import read_create, read_credentials, read_new_key, read_page
@@ -26,23 +27,24 @@ _NO_SESSION = f'{SESSION_COOKIE}=""; HttpOnly; Max-Age=0; Path=/; SameSite=lax'
 class AccountRoutes:
     """Registration, login, keys, templates and usage."""
 
-    def __init__(self, accounts: Accounts, world: World) -> None:
+    def __init__(self, accounts: Accounts, world: World, plans: Plans) -> None:
         self._accounts = accounts
         self._world = world
+        self._plans = plans
 
     def register(self, app: Flask) -> None:
         """Add the routes to an app."""
-        _route(app, "GET", "/health", self.health)
-        _route(app, "POST", "/v1/auth/register", self.sign_up)
-        _route(app, "POST", "/v1/auth/login", self.login)
-        _route(app, "POST", "/v1/auth/logout", self.logout)
-        _route(app, "GET", "/v1/auth/user", self.user)
-        _route(app, "POST", "/v1/auth/api-keys", self.create_key)
-        _route(app, "GET", "/v1/auth/api-keys", self.list_keys)
-        _route(app, "DELETE", "/v1/auth/api-keys/<key_id>", self.delete_key)
-        _route(app, "GET", "/v1/sandbox-templates", self.templates)
-        _route(app, "GET", "/v1/usage", self.usage)
-        _route(app, "GET", "/v1/usage/plan", self.plan)
+        add_route(app, "GET", "/health", self.health)
+        add_route(app, "POST", "/v1/auth/register", self.sign_up)
+        add_route(app, "POST", "/v1/auth/login", self.login)
+        add_route(app, "POST", "/v1/auth/logout", self.logout)
+        add_route(app, "GET", "/v1/auth/user", self.user)
+        add_route(app, "POST", "/v1/auth/api-keys", self.create_key)
+        add_route(app, "GET", "/v1/auth/api-keys", self.list_keys)
+        add_route(app, "DELETE", "/v1/auth/api-keys/<key_id>", self.delete_key)
+        add_route(app, "GET", "/v1/sandbox-templates", self.templates)
+        add_route(app, "GET", "/v1/usage", self.usage)
+        add_route(app, "GET", "/v1/usage/plan", self.plan)
 
     def health(self) -> ResponseReturnValue:
         """Say that the server is up."""
@@ -72,9 +74,9 @@ class AccountRoutes:
     def create_key(self) -> ResponseReturnValue:
         """Make a key; only now is its secret told."""
         account = current_account(self._accounts)
-        name, lifetime = read_new_key(request.get_data())
+        name, lifetime, scope = read_new_key(request.get_data())
         secret = new_key_secret()
-        key = self._accounts.add_key(account, name, secret=secret, lifetime=lifetime)
+        key = self._accounts.add_key(account, name, secret=secret, lifetime=lifetime, scope=scope)
         return jsonify(render.new_api_key(key, secret)), HTTPStatus.CREATED
 
     def list_keys(self) -> ResponseReturnValue:
@@ -97,12 +99,13 @@ class AccountRoutes:
         account = current_account(self._accounts)
         now = self._world.advance()
         sizes = self._world.storage_sizes(account)
-        return jsonify(render.usage(now, running=self._world.running(account), storage_sizes=sizes))
+        plan, running = self._plans.of(account), self._world.running(account)
+        return jsonify(render.usage(plan, now, running=running, storage_sizes=sizes))
 
     def plan(self) -> ResponseReturnValue:
         """Show the account's plan."""
         account = current_account(self._accounts)
-        return jsonify(render.plan(account, self._world.advance()))
+        return jsonify(render.plan(account, self._plans.of(account), self._world.advance()))
 
     def _logged_in(self, account: Account, body: render.Json, status: HTTPStatus) -> ResponseReturnValue:
         response = jsonify(body)
@@ -136,12 +139,12 @@ class SandboxRoutes:
     def register(self, app: Flask) -> None:
         """Add the routes to an app."""
         one = "/v1/sandboxes/<sandbox_id>"
-        _route(app, "POST", "/v1/sandboxes", self.create)
-        _route(app, "GET", "/v1/sandboxes", self.list)
-        _route(app, "GET", one, self.get)
-        _route(app, "DELETE", one, self.delete)
-        _route(app, "POST", f"{one}/start", self.start)
-        _route(app, "POST", f"{one}/stop", self.stop)
+        add_route(app, "POST", "/v1/sandboxes", self.create)
+        add_route(app, "GET", "/v1/sandboxes", self.list)
+        add_route(app, "GET", one, self.get)
+        add_route(app, "DELETE", one, self.delete)
+        add_route(app, "POST", f"{one}/start", self.start)
+        add_route(app, "POST", f"{one}/stop", self.stop)
 
     def create(self) -> ResponseReturnValue:
         """Create a sandbox: it is there at once, and the answer comes after the profile's latency."""
@@ -213,5 +216,6 @@ def _detail(found: tuple[Sandbox, float]) -> ResponseReturnValue:
     return jsonify(render.sandbox_detail(*found, base_url()))
 
 
-def _route(app: Flask, method: str, path: str, view: Callable[..., ResponseReturnValue]) -> None:
+def add_route(app: Flask, method: str, path: str, view: Callable[..., ResponseReturnValue]) -> None:
+    """Have a method of a path answered by `view`."""
     app.add_url_rule(path, endpoint=f"{method} {path}", view_func=view, methods=[method])

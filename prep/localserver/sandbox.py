@@ -77,6 +77,10 @@ class Sandbox:
     provisions: list[Provision]
     foreign: bool = False
     """There from the start, part of nobody's run: kept out of the truth log."""
+    proxy_lag: float = 0.0
+    """Seconds from ready until the proxy reaches it."""
+    first_exec: float | None = None
+    """When a command in it answered first."""
     is_stopped: bool = False
     stopped_at: float | None = None
     delete_requested: float | None = None
@@ -101,6 +105,17 @@ class Sandbox:
     def first_ready(self, now: float) -> float | None:
         """Tell when it first became ready, None if it has not yet."""
         return next(iter(self._settled(now, failed=False)), None)
+
+    def is_reachable(self, now: float) -> bool:
+        """Tell whether the proxy reaches it, given that it is ready."""
+        started = self.started_at(now)
+        return started is not None and now >= started + self.proxy_lag
+
+    def first_reachable(self, now: float) -> float | None:
+        """Tell when the proxy first reached it, None if it has not yet."""
+        ready = self.first_ready(now)
+        reached = None if ready is None else ready + self.proxy_lag
+        return reached if reached is not None and reached <= now else None
 
     def first_error(self, now: float) -> float | None:
         """Tell when it first turned error, None if it has not yet."""

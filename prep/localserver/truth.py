@@ -66,6 +66,8 @@ def truth(sandbox: Sandbox, now: float) -> dict[str, Any]:
         "error": moment(sandbox.first_error(now)),
         "delete_requested": moment(sandbox.delete_requested),
         "gone": moment(gone),
+        "reachable": moment(sandbox.first_reachable(now)),
+        "first_exec": moment(sandbox.first_exec),
     }
 
 

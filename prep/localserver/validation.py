@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from prep.localserver.accounts import is_email
+from prep.localserver.accounts import Scope, is_email
 from prep.localserver.catalogue import DEFAULT_STORAGE_SIZE
 from prep.localserver.errors import invalid
 from prep.localserver.sandbox import SandboxSpec
@@ -34,7 +35,9 @@ _KINDS = {
     int: "Input should be a valid integer",
     bool: "Input should be a valid boolean",
     dict: "Input should be a valid dictionary",
+    list: "Input should be a valid list",
 }
+_MODES = ("all", "selected", "none")
 _REQUIRED = object()
 
 
@@ -144,22 +147,98 @@ def read_credentials(text: bytes) -> tuple[str, str]:
     return email, password
 
 
-def read_new_key(text: bytes) -> tuple[str, int | None]:
-    """Read the name and the lifetime, in seconds, of a key to be made.
+def read_new_key(text: bytes) -> tuple[str, int | None, Scope]:
+    """Read the name, the lifetime (seconds) and the scope of a key to be made.
 
     Raises:
-        ApiError: 422 with all problems, also for a scope: here every key may do everything, and to answer as
-            if it were limited would be a lie.
+        ApiError: 422 with all problems.
     """
     body = Body(text)
     name = body.field("name", str, "default")
     lifetime = body.field("expires_in", int, None)
     if lifetime is not None and not 1 <= lifetime <= _MAX_KEY_LIFETIME:
         body.problem("expires_in", f"Input should be from 1 to {_MAX_KEY_LIFETIME}")
-    if body.field("scope", dict, None) is not None:
-        body.problem("scope", "The local server makes keys of full scope only")
+    scope = _read_scope(body, body.field("scope", dict, None))
     body.check()
-    return name, lifetime
+    return name, lifetime, scope
+
+
+def _read_scope(body: Body, given: Mapping[str, Any] | None) -> Scope:
+    if given is None:
+        return Scope()
+    control, data = given.get("control_plane", True), given.get("data_plane", {})
+    if not isinstance(control, bool):
+        body.problem("scope -> control_plane", _KINDS[bool])
+    mode, ids = (
+        (data.get("mode", "all"), data.get("sandbox_ids", [])) if isinstance(data, dict) else (None, [])
+    )
+    if mode not in _MODES:
+        body.problem("scope -> data_plane -> mode", "Input should be 'all', 'selected' or 'none'")
+    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+        body.problem("scope -> data_plane -> sandbox_ids", "Input should be a valid list")
+        ids = []
+    return Scope(bool(control), str(mode), tuple(ids))
+
+
+def read_token(text: bytes) -> str:
+    """Read the token that confirms an address.
+
+    Raises:
+        ApiError: 422 if there is none.
+    """
+    body = Body(text)
+    token = body.field("token", str)
+    body.check()
+    return str(token)
+
+
+def read_plan_change(text: bytes) -> tuple[str | None, dict[str, Any] | None]:
+    """Read what a plan shall become: a tier, overrides, or both.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    body = Body(text)
+    tier, overrides = body.field("tier", str, None), body.field("overrides", dict, None)
+    if tier is None and overrides is None:
+        body.problem("", "Provide at least one of 'tier' or 'overrides'")
+    body.check()
+    return tier, overrides
+
+
+def read_command(text: bytes) -> str:
+    """Read the command that a sandbox is to run.
+
+    Raises:
+        ApiError: 422 if there is none.
+    """
+    body = Body(text)
+    command = body.field("command", str)
+    body.check()
+    return str(command)
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What a chat completion asks for."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+
+
+def read_chat(text: bytes) -> ChatRequest:
+    """Read what a chat completion asks for; its messages need only be there.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    body = Body(text)
+    model, stream = body.field("model", str, "local"), body.field("stream", bool, False)
+    options = body.field("stream_options", dict, None) or {}
+    body.field("messages", list)
+    body.check()
+    return ChatRequest(model, stream, options.get("include_usage") is True)
 
 
 def read_page(query: Mapping[str, str], labels: Iterable[str]) -> tuple[int, int, dict[str, str]]:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from prep.localserver.accounts import Account, new_id
-from prep.localserver.catalogue import SMALLEST_TEMPLATE, STORAGE_SIZES, TEMPLATE_NAMES
+from prep.localserver.catalogue import SMALLEST_TEMPLATE, STORAGE_SIZES, TEMPLATE_NAMES, storage_gib
 from prep.localserver.errors import (
     ApiError,
     bad_request,
@@ -25,6 +25,7 @@ from prep.localserver.errors import (
     template_not_found,
 )
 from prep.localserver.names import Namer
+from prep.localserver.plans import Plans, Use
 from prep.localserver.profile import Profile
 from prep.localserver.sandbox import LIST_RANK, ListKey, Provision, Sandbox, SandboxSpec, Status
 
@@ -40,6 +41,7 @@ class World:
 
     Args:
         profile: what is drawn for each sandbox.
+        plans: what accounts may have.
         clock: tells the time in Unix seconds; must not go backwards.
         on_gone: called with each sandbox once it is gone.
     """
@@ -48,16 +50,19 @@ class World:
         self,
         profile: Profile,
         *,
+        plans: Plans,
         clock: Callable[[], float],
         on_gone: Callable[[Sandbox], None] = lambda _sandbox: None,
     ) -> None:
         self._profile = profile
+        self._plans = plans
         self._clock = clock
         self._on_gone = on_gone
         self._ready = profile.stream("ready")
         self._error = profile.stream("error")
         self._never = profile.stream("never")
         self._gone = profile.stream("gone")
+        self._proxy = profile.stream("proxy")
         self._create = profile.stream("create")
         self._namer = Namer(profile.stream("name"))
         self._sandboxes: dict[str, Sandbox] = {}
@@ -85,7 +90,8 @@ class World:
 
         Raises:
             ApiError: 403 for an account that is not verified, 404 for an unknown template, 400 for a storage
-                size that the template does not offer, 409 for a name that is taken; and as the profile says.
+                size that the template does not offer, 409 for a name that is taken; and as the account's plan
+                and the profile say.
         """
         now = self.advance()
         if not account.is_verified:
@@ -95,6 +101,7 @@ class World:
         if refused := self._draw_refusal(spec.template, name, self.running(account)):
             raise refused
         _check_offered(spec)
+        self._plans.check(account, spec, self._use(account))
         if name in taken:
             raise name_conflict(name)
         sandbox = self._add(account, spec, name=name, created=now, provisions=[self._draw_provision(now)])
@@ -163,6 +170,27 @@ class World:
         first_other = (LIST_RANK[Status.DELETING], float("-inf"), float("-inf"), "")
         return bisect_left(self._lists[account.id], (first_other, ""))
 
+    def owns_any(self, account: Account) -> bool:
+        """Tell whether an account has a sandbox, be it one that is being deleted."""
+        self.advance()
+        return bool(self._lists[account.id])
+
+    def total(self) -> int:
+        """Count the sandboxes of all accounts."""
+        return len(self._sandboxes)
+
+    def total_storage_gib(self) -> int:
+        """Add up the storage of all sandboxes, in GiB."""
+        return sum(storage_gib(sandbox.spec.storage_size) for sandbox in self._sandboxes.values())
+
+    def _use(self, account: Account) -> Use:
+        return Use(
+            running=self.running(account),
+            storage_gib=lambda: sum(map(storage_gib, self.storage_sizes(account))),
+            all_sandboxes=len(self._sandboxes),
+            all_storage_gib=self.total_storage_gib,
+        )
+
     def storage_sizes(self, account: Account) -> list[str | None]:
         """List the storage sizes of an account's sandboxes, None for each without storage."""
         self.advance()
@@ -206,6 +234,7 @@ class World:
             spec=spec,
             created=created,
             provisions=provisions,
+            proxy_lag=self._profile.proxy.sample(self._proxy),
         )
         self._sandboxes[sandbox.id] = sandbox
         self._names[account.id].add(name)

@@ -64,6 +64,8 @@ class Accesses:
         """Let go of all connections and processes; see `Transport.close`."""
         self.first.transport.close()
         self.first.http.close()
+        for access in self:
+            access.plane.close()
 
 
 def read_keys(path: Path) -> dict[str, str]:

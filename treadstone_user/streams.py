@@ -85,6 +85,7 @@ class Streams:
                 method=rules.method,
                 body=body,
                 timeout_sec=rules.timeout_sec,
+                stop=self._closing,
             )
         except CallError as error:
             streamed = getattr(error, "streamed", None)

@@ -1,0 +1,27 @@
+"""The sandboxes of an account that carry a label, from its whole list: the API's own filter fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prep.api import Api, Login
+from treadstone_user.transports.base import MAX_PAGE, BadOutput
+
+
+def list_labelled(api: Api, login: Login, label: str) -> list[dict[str, Any]]:
+    """All sandboxes that carry a label, those being deleted left out. Raises `CallError`.
+
+    Rows move between pages while states change: whoever must be sure lists again.
+    """
+    key, _, value = label.partition(":")
+    found: dict[str, dict[str, Any]] = {}
+    offset = 0
+    while True:
+        page = api.object("GET", "/v1/sandboxes", login, params={"limit": MAX_PAGE, "offset": offset})
+        items = page.get("items")
+        if not isinstance(items, list):
+            raise BadOutput("the list of sandboxes has no items")
+        found |= {str(row["id"]): row for row in items if (row.get("labels") or {}).get(key) == value}
+        offset += len(items)
+        if not items or offset >= int(page.get("total", 0)):
+            return [row for row in found.values() if row.get("status") not in ("deleting", "deleted")]

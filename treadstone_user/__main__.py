@@ -10,7 +10,7 @@ from pathlib import Path
 
 from locust.argument_parser import LocustArgumentParser
 
-from treadstone_user.access import Accesses, connect, read_keys
+from treadstone_user.access import Accesses, connect, read_accounts
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.configfile import load_config
 from treadstone_user.exitcode import ExitCode
@@ -161,7 +161,7 @@ def _connect(
 
     accounts: a store; None for the environment's credential.
     """
-    keys = None if accounts is None else read_keys(Path(accounts))
+    store = None if accounts is None else read_accounts(str(accounts))
     over_http = transport == HttpTransport.name and options.binary is None
     binary = None
     if not over_http:
@@ -179,7 +179,7 @@ def _connect(
         at_once=5,
         base_url=base_url,
         environment=os.environ,
-        keys=keys,
+        accounts=store,
         say=_say,
     )
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from treadstone_user.assets import load_assets
@@ -68,12 +68,20 @@ class Accesses:
             access.plane.close()
 
 
-def read_keys(path: Path) -> dict[str, str]:
-    """The API keys of a store's accounts, by e-mail address, in its order.
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The accounts of a store: its run id, and the API keys by e-mail address, in its order."""
+
+    run_id: str
+    keys: Mapping[str, str] = field(repr=False)
+
+
+def read_accounts(path: str) -> Accounts:
+    """The accounts of a store.
 
     Raises `TreadstoneError` where it cannot be read, or holds accounts without a key.
     """
-    store = load_assets(path)
+    store = load_assets(Path(path))
     keys = {key.email: key.key for key in store.api_keys}
     accounts = [user.email for user in store.users] or list(keys)
     if not accounts:
@@ -85,7 +93,7 @@ def read_keys(path: Path) -> dict[str, str]:
             f"{len(without)} of {len(accounts)} accounts in {path} have no key ({named}): "
             f"make them with python -m prep.api_keys --store {path}"
         )
-    return {email: keys[email] for email in accounts}
+    return Accounts(store.run_id, {email: keys[email] for email in accounts})
 
 
 def connect_cli(
@@ -128,15 +136,15 @@ def connect(
     at_once: int,
     base_url: str,
     environment: Mapping[str, str],
-    keys: Mapping[str, str] | None = None,
+    accounts: Accounts | None = None,
     startup_sec: float | None = None,
     say: Callable[[str], None],
 ) -> Accesses:
     """Ways to reach a server: by this CLI, or where that is None over HTTP.
 
-    keys: of `read_keys`; None for the one account of the environment's credential.
+    accounts: of a store; None for the one account of the environment's credential.
     """
-    credential = find_credential(environment, base_url) if keys is None else None
+    credential = find_credential(environment, base_url) if accounts is None else None
     places = Places(in_flight=at_once, starting=at_once)
     http = HttpTransport(base_url=base_url, credential=credential, places=places)
     if binary is None:
@@ -154,10 +162,10 @@ def connect(
             startup_sec=startup_sec,
             say=say,
         )
-    if keys is None:
+    if accounts is None:
         plane = DataPlane(key=credential.api_key if credential else None)
         return Accesses(base_url, [Access(None, cli or http, http, plane)])
-    return Accesses(base_url, [_with_key(email, key, cli, http) for email, key in keys.items()])
+    return Accesses(base_url, [_with_key(email, key, cli, http) for email, key in accounts.keys.items()])
 
 
 def _with_key(email: str, key: str, cli: CliTransport | None, http: HttpTransport) -> Access:

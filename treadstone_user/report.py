@@ -16,6 +16,9 @@ from treadstone_user.model import Variant
 from treadstone_user.scenario import Scenario
 from treadstone_user.sections import DEFAULT_QUERIES, DEFAULT_STREAM, Job
 
+NOTHING_MADE = "the run makes no sandboxes"
+"""Why a run of queries or streams alone cleans nothing up."""
+
 _WIDTH = 118
 _SHOWN = 80
 
@@ -166,10 +169,19 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     return _text(*_verdict(summary["verdict"]), *sandboxes, *others, *_failures(summary))
 
 
+def _milliseconds(figures: Mapping[str, Any]) -> list[str]:
+    """Figures of what takes milliseconds rather than seconds."""
+    told = []
+    for name in ("p50", "p95", "p99", "max"):
+        text = "-" if figures[name] is None else f"{figures[name]:,.1f} ms"
+        told.append(f"({text})" if name in figures["unsupported"] else text)
+    return told
+
+
 def _queries(queries: Mapping[str, Any]) -> list[Table]:
     table = _table("Queries", "", ["asked", "failed", "p50", "p95", "p99", "max"])
     for name, found in queries.items():
-        table.add_row(name, str(found["asked"]), str(found["failed"]), *_latencies(found["latency_ms"]))
+        table.add_row(name, str(found["asked"]), str(found["failed"]), *_milliseconds(found["latency_ms"]))
     return [table] if queries else []
 
 
@@ -184,7 +196,7 @@ def _streams(streams: Mapping[str, Any]) -> list[Table]:
         amounts.add_row(path, *map(str, counts))
         for title, name in _FLOW.items():
             if found[name]["n"]:
-                flow.add_row(f"{title} {path}", str(found[name]["n"]), *_latencies(found[name]))
+                flow.add_row(f"{title} {path}", str(found[name]["n"]), *_milliseconds(found[name]))
         for title in ("outputs", "characters", "tokens"):
             rates = found[f"{title}_per_sec"]
             if rates["n"]:
@@ -239,6 +251,8 @@ def render_sweep(runs: Sequence[tuple[str, int, str]]) -> str:
 
 def render_cleanup(cleanup: Mapping[str, Any], *, label: str, remedy: str) -> str:
     """How the clean-up went: what is left, and how to remove it."""
+    if cleanup.get("reason") == NOTHING_MADE:
+        return f"no clean-up: {NOTHING_MADE}"
     if not cleanup["ran"]:
         reason = cleanup["reason"]
         return f"no clean-up ({reason}): the run's sandboxes stay, labelled {label}\n{remedy}"

@@ -25,8 +25,9 @@ from treadstone_user.model import EventKind
 from treadstone_user.orders import Ending, Hands, Orders, Phase
 from treadstone_user.plan import Plan
 from treadstone_user.progress import Progress, Tally
-from treadstone_user.report import removal, render_cleanup, render_summary
+from treadstone_user.report import NOTHING_MADE, removal, render_cleanup, render_summary
 from treadstone_user.run import RunFolder
+from treadstone_user.sections import Job
 from treadstone_user.steps import Report, record_server_times
 from treadstone_user.summary import summarize
 
@@ -207,7 +208,9 @@ class Session:
 
     def _clean_up(self) -> dict[str, Any]:
         reason = None
-        if not self._orders.cleanup:
+        if Job.LIFECYCLE not in self._orders.jobs:
+            reason = NOTHING_MADE
+        elif not self._orders.cleanup:
             reason = "--no-cleanup"
         elif self._interrupted() and not self._orders.scenario.cleanup_on_failure:
             reason = "interrupted, and cleanup.on_failure is false"

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from treadstone_user.access import Accesses, connect, read_keys
+from treadstone_user.access import Accesses, connect, read_accounts
 from treadstone_user.leftovers import tell_backstop, tell_leftovers
 from treadstone_user.localserver import LocalServer
 from treadstone_user.model import Task
@@ -15,6 +15,10 @@ from treadstone_user.preflight import check, survey
 from treadstone_user.quota import spread
 from treadstone_user.scenario import tasks
 from treadstone_user.settings import Settings
+
+
+def _silent(_line: str) -> None:
+    """What accounts have room for concerns no run that makes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def open_target(
     Raises `TreadstoneError`; then nothing is left running.
     """
     scenario = settings.scenario
-    keys = None if scenario.accounts is None else read_keys(Path(scenario.accounts))
+    accounts = None if scenario.accounts is None else read_accounts(scenario.accounts)
     with ExitStack() as undo:
         server = None
         if settings.base_url is not None:
@@ -71,14 +75,14 @@ def open_target(
             at_once=scenario.concurrency,
             base_url=base_url,
             environment=environment,
-            keys=keys,
+            accounts=accounts,
             say=say,
         )
         undo.callback(accesses.close)
         first = accesses.first
         check(first.transport, base_url=base_url, matrix=scenario.matrix, say=say)
         planned = () if settings.steady else tasks(scenario)
-        allowances = survey({one.account: one.http for one in accesses}, say=say)
+        allowances = survey({one.account: one.http for one in accesses}, say=say if planned else _silent)
         foretold: dict[str, int] = {}
         if allowances:
             found = spread(planned, allowances, auto_stop_interval=scenario.auto_stop_interval)
@@ -86,7 +90,8 @@ def open_target(
             for sentence in found.sentences():
                 say(sentence)
         if settings.base_url is not None:
-            tell_leftovers([access.transport for access in accesses], say)
+            ours = () if accounts is None else (accounts.run_id,)
+            tell_leftovers([access.transport for access in accesses], say, ours=ours)
             if not settings.base_url.on_this_machine and not settings.steady:
                 tell_backstop(scenario, say)
         undo.pop_all()

@@ -40,10 +40,11 @@ def queries(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
 
 
 def streams(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
-    """How the streams of each path flowed; distributions are over streams that came to their end.
+    """How the streams of each path flowed; distributions are over streams that did not fail.
 
     ``first_output_ms``: from the request to the first output. ``mean_gap_ms``, ``longest_gap_ms``: between
-    the outputs of one stream. Rates are of one stream, from its first output to its last.
+    the outputs of one stream. ``total_ms``: of streams that came to their own end. Rates are of one stream,
+    from its first output to its last.
     """
     kinds = (EventKind.STREAM_OK, EventKind.STREAM_ERR)
     found = _grouped(events, kinds, lambda event: event.get("path"))
@@ -52,7 +53,8 @@ def streams(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
 
 def _flow(group: list[Event]) -> dict[str, Any]:
     ended = [event for event in group if event["event"] == EventKind.STREAM_OK]
-    figures = ("first_output_ms", "mean_gap_ms", "longest_gap_ms", "total_ms")
+    whole = [event for event in ended if event.get("ended") != "stopped"]  # by the run's end
+    figures = ("first_output_ms", "mean_gap_ms", "longest_gap_ms")
     rates = ("outputs", "characters", "tokens")
     return {
         "opened": len(group),
@@ -61,6 +63,7 @@ def _flow(group: list[Event]) -> dict[str, Any]:
         "endings": count(group, EventKind.STREAM_OK, lambda event: event.get("ended")),
         **{name: sum(event.get(name) or 0 for event in group) for name in rates},
         **{name: distribution(numbers(ended, EventKind.STREAM_OK, name)) for name in figures},
+        "total_ms": distribution(numbers(whole, EventKind.STREAM_OK, "total_ms")),
         **{f"{name}_per_sec": distribution(_rates(ended, name)) for name in rates},
     }
 

@@ -19,7 +19,7 @@ from gevent.event import AsyncResult
 from gevent.event import Event as Flag
 
 from treadstone_user import __version__
-from treadstone_user.access import Accesses, connect, read_keys
+from treadstone_user.access import Accesses, connect, read_accounts
 from treadstone_user.binary import Binary
 from treadstone_user.engagement import Engagement
 from treadstone_user.load import LoadRules
@@ -213,7 +213,7 @@ class Worker:
             at_once=scenario.concurrency,
             base_url=assignment.base_url,
             environment=environment,
-            keys=None if scenario.accounts is None else read_keys(Path(scenario.accounts)),
+            accounts=None if scenario.accounts is None else read_accounts(scenario.accounts),
             startup_sec=assignment.cli_startup_sec if same_cli else None,
             say=self._say,
         )

@@ -15,6 +15,7 @@ from treadstone_user.eventlog import read_events
 from treadstone_user.figures import carries, censored, distribution, percentile
 from treadstone_user.model import EventKind
 from treadstone_user.summary import bucket, burst, summarize
+from treadstone_user.traffic import by_account, queries, streams
 from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED
 
 HARNESS = Path(__file__).parent / "contract" / "harness-run"
@@ -166,6 +167,8 @@ def _event(kind: EventKind, name: str, **fields: Any) -> dict[str, Any]:
     return {"event": str(kind), "sandbox_id": name, **variant, **fields}
 
 
+FLOW: dict[str, Any] = {"first_output_ms": 300, "mean_gap_ms": 20, "longest_gap_ms": 25, "flowing_ms": 1000}
+FLOW |= {"outputs": 51, "characters": 102, "tokens": None}
 LARGE = {"template": "aio-sandbox-large", "persist": True, "storage_size": "5Gi"}
 EVENTS = [
     # One life a block. 8 submitted, 5 created: 2 get ready, the others each end another way.
@@ -211,6 +214,16 @@ EVENTS = [
     #
     {"event": "poll_err", "http_status": None, "error_kind": "connect_error"},
     {"event": "poll_err", "http_status": 502, "error_kind": "server_error"},
+    #
+    _event(EventKind.EXEC_OK, "a", latency_ms=50, first_answer_ms=1500, first_answer_after_ms=1200),
+    _event(EventKind.EXEC_ERR, "b", http_status=500, error_kind="server_error", **LARGE),
+    _event(EventKind.EXEC_ERR, "c", http_status=None, error_kind="interrupted"),
+    {"event": "query_ok", "query": "list", "latency_ms": 4},
+    {"event": "query_ok", "query": "list", "latency_ms": 6},
+    {"event": "query_err", "query": "get", "http_status": 404, "error_kind": "not_found"},
+    {"event": "stream_ok", "path": "/a", "ended": "done", "total_ms": 1300, **FLOW},
+    {"event": "stream_ok", "path": "/a", "ended": "stopped", "total_ms": 700, **FLOW},
+    {"event": "stream_err", "path": "/a", "outputs": 3, "characters": 9, "error_kind": "stream_broken"},
 ]
 SCENARIO = {"ready_timeout_sec": 20, "poll_interval_sec": 2}
 RUN = {
@@ -250,6 +263,47 @@ def test_counts() -> None:
         "create_errors": {"429": 2, "request_timeout": 1},
         "failed_statuses": {"error": 1},
         "delete_errors": {"500": 3, "connect_error": 1},  # calls, whatever came of them
+        "exec_ok": 1,
+        "exec_err": 1,  # the one that the end of the run cut off is no failure
+        "exec_errors": {"500": 1, "interrupted": 1},
+    }
+
+
+def test_the_first_answer_has_its_bounds() -> None:
+    """How far it may be too high: a command is sent again and again until one answers."""
+    found = bucket(EVENTS, timeout_ms=TIMEOUT_MS)
+    assert (found["first_answer_ms"]["n"], found["first_answer_ms"]["p50"]) == (1, 1500)
+    assert (found["exec_latency_ms"]["p50"], found["first_answer_uncertainty_ms"]["p50"]) == (50, 300)
+
+
+def test_queries_are_counted_by_what_was_asked() -> None:
+    """A failure counts as asked, and has no latency."""
+    found = queries(EVENTS)
+    assert list(found) == ["get", "list"]
+    assert (found["list"]["asked"], found["list"]["failed"], found["list"]["latency_ms"]["p50"]) == (2, 0, 5)
+    assert (found["get"]["asked"], found["get"]["failed"], found["get"]["errors"]) == (1, 1, {"404": 1})
+    assert found["get"]["latency_ms"]["n"] == 0
+
+
+def test_streams_are_told_by_how_they_flow() -> None:
+    """All outputs count; the length of a stream is told of those alone that came to their own end."""
+    (found,) = streams(EVENTS).values()
+    assert (found["opened"], found["failed"], found["errors"]) == (3, 1, {"stream_broken": 1})
+    assert (found["outputs"], found["characters"], found["tokens"]) == (105, 213, 0)
+    assert found["endings"] == {"done": 1, "stopped": 1}
+    assert (found["first_output_ms"]["n"], found["mean_gap_ms"]["p50"]) == (2, 20)
+    assert (found["total_ms"]["n"], found["total_ms"]["p50"]) == (1, 1300)
+    # 50 outputs after the first one in a second; with each of them come two characters
+    assert (found["outputs_per_sec"]["p50"], found["characters_per_sec"]["p50"]) == (50, 100)
+    assert found["tokens_per_sec"]["n"] == 0
+
+
+def test_accounts_are_told_apart() -> None:
+    """Where a run has many, each is told; the one of the environment is not."""
+    told = [event | {"account": "x@example.com"} for event in EVENTS if event.get("sandbox_id") == "f"]
+    assert by_account(EVENTS) == {}
+    assert by_account([*EVENTS, *told]) == {
+        "x@example.com": {"submitted": 1, "created_ok": 0, "ready": 0, "create_errors": {"429": 1}}
     }
 
 

@@ -164,8 +164,9 @@ def render_summary(summary: Mapping[str, Any]) -> str:
         ["(figures in brackets: too few samples to carry that percentile)"] if "(" in _text(latencies) else []
     )
     figures = [latencies] if latencies.row_count else []
-    sandboxes: list[Table | str] = [counts, *figures, *notes] if summary["overall"]["submitted"] else []
     others = [*_queries(summary["queries"]), *_streams(summary["streams"])]
+    has_sandboxes = summary["overall"]["submitted"] or not others
+    sandboxes: list[Table | str] = [counts, *figures, *notes] if has_sandboxes else []
     return _text(*_verdict(summary["verdict"]), *sandboxes, *others, *_failures(summary))
 
 

@@ -36,7 +36,9 @@ class Parser:
 
         A CR ends its line at once, though an LF that belongs to it may come with the next bytes.
         """
-        if self._after_cr and data:
+        if not data:
+            return []
+        if self._after_cr:
             data, self._after_cr = data.removeprefix(b"\n"), False
         self._rest += data
         if not self._begun:

@@ -87,6 +87,7 @@ ROWS: dict[str, set[str]] = {
         "sections",
         "datafile",
         "fillin",
+        "signing",
     },
     "core": {
         "live",
@@ -291,7 +292,7 @@ def test_prep_uses_what_lies_below_locust() -> None:
     """Preparing a run needs neither Locust nor the plugin's face."""
     sources = {name: source for name, source in _sources("prep").items() if "localserver" not in name}
     known = {"", "setup", "bench", "bench_bare", "endings", "api", "batch", "commandline", "listing"}
-    known |= {"users", "api_keys", "sandboxes", "remove"}
+    known |= {"users", "api_keys", "sandboxes", "remove", "documents", "upload"}
     assert set(sources) == known, "a new one is looked at, too"
     used = set().union(*(source.siblings for source in sources.values()))
     assert used

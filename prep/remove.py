@@ -22,7 +22,6 @@ from treadstone_user.transports.base import Conflict, NotFound
 
 _GIVE_UP_SEC = 120.0
 _LOOK_SEC = 0.5
-_SETTLE_SEC = 20.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,7 +85,7 @@ def _remove_sandboxes(work: Work) -> None:
 
         def one_pass(email: str) -> Sequence[dict[str, Any]]:
             rows = list_labelled(work.api, logins[email], label)
-            for row in rows:
+            for row in [row for row in rows if row.get("status") != "deleting"]:
                 try:
                     work.api.call("DELETE", f"/v1/sandboxes/{row['id']}", logins[email])
                 except (NotFound, Conflict):
@@ -107,24 +106,18 @@ def _remove_sandboxes(work: Work) -> None:
 
 
 def _remove_users(work: Work, admin: Login) -> None:
-    """Delete the accounts that own nothing any more; a sandbox being deleted still counts for a moment."""
+    """Delete the accounts that own nothing any more."""
     store = work.store
     blocked = {key.email for key in store.api_keys} | {one.email for one in store.sandboxes}
     users = [user for user in store.users if user.email not in blocked]
-    until = time.monotonic() + _SETTLE_SEC
 
     def remove_user(user: User) -> None:
-        while user.user_id:
-            try:
-                work.api.call("DELETE", f"/v1/auth/users/{user.user_id}", admin)
-            except NotFound:
-                return
-            except Conflict:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOOK_SEC)
-            else:
-                return
+        if not user.user_id:
+            return  # it was never registered
+        try:
+            work.api.call("DELETE", f"/v1/auth/users/{user.user_id}", admin)
+        except NotFound:
+            return
 
     work.run(
         "accounts",

@@ -33,7 +33,7 @@ from treadstone_user.transports.base import ConfigError, TreadstoneError
 
 _LOOK_SEC = 1.0
 _SAY_SEC = 3.0
-_DEAD = ("error", "stopped", "cold")
+_DEAD = ("error", "stopped", "cold", "deleting", "deleted")
 
 
 class NotReady(TreadstoneError):

@@ -1,0 +1,176 @@
+"""Keys and sandboxes for the accounts of a store, and taking everything down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from tests.prepared import Prep
+from tests.runs import ROOT
+from tests.servers import API_KEY, LocalServer
+
+
+def test_each_account_gets_a_key_with_its_scope_and_age(tmp_path: Path) -> None:
+    """The key works, within its scope, and a second run makes no second one."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        assert prep.run("users", "--count", "2")[0] == 0
+        code, said = prep.run("api_keys", "--scope", "control", "--expires-in", "30d")
+        assert code == 0, said
+        keys = prep.content["api_keys"]
+        assert {key["email"] for key in keys} == {user["email"] for user in prep.content["users"]}
+        assert all(key["expires_at"] is not None and key["key"] not in said for key in keys)
+        assert prep.ask("/v1/auth/user", keys[0]["key"])["email"] == keys[0]["email"]
+        (made,) = prep.ask("/v1/auth/api-keys", keys[0]["key"])["items"]
+        assert made["scope"] == {"control_plane": True, "data_plane": {"mode": "none", "sandbox_ids": []}}
+        assert prep.run("api_keys")[0] == 0
+        assert prep.content["api_keys"] == keys
+
+
+def test_a_key_whose_answer_was_lost_is_revoked(tmp_path: Path) -> None:
+    """Nobody can use it: its secret was told once."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        content = prep.content
+        (lost,) = content["api_keys"]
+        prep.store.write_text(json.dumps({**content, "api_keys": []}))
+        assert prep.run("api_keys")[0] == 0
+        (key,) = prep.content["api_keys"]
+        (left,) = prep.ask("/v1/auth/api-keys", key["key"])["items"]
+        assert left["id"] == key["key_id"] != lost["key_id"]
+
+
+def test_an_account_that_cannot_log_in_is_told(tmp_path: Path) -> None:
+    """The others get their keys."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        assert prep.run("users", "--count", "2")[0] == 0
+        content = prep.content
+        content["users"][0]["password"] = "another"
+        prep.store.write_text(json.dumps(content))
+        code, said = prep.run("api_keys")
+        assert (code, len(prep.content["api_keys"])) == (1, 1)
+        (failed,) = prep.content["failed"]
+        assert (failed["step"], failed["item"], failed["status"]) == (
+            "api_keys",
+            "loadtest-0001@example.com",
+            400,
+        )
+        assert "another" not in said
+
+
+def test_sandboxes_are_made_once_and_are_ready(tmp_path: Path) -> None:
+    """Also those of which the store does not know, as after a kill; they carry the store's label."""
+    with LocalServer(profile="plans=free ready=fixed(0.5)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(2)
+        assert prep.run("sandboxes", "--count", "2")[0] == 0
+        sandboxes = prep.content["sandboxes"]
+        assert len(sandboxes) == 4
+        prep.store.write_text(json.dumps({**prep.content, "sandboxes": []}))
+        assert prep.run("sandboxes", "--count", "3")[0] == 0
+        again = prep.content["sandboxes"]
+        assert {one["id"] for one in sandboxes} < {one["id"] for one in again}
+        assert len(again) == 6
+        keys = {key["email"]: key["key"] for key in prep.content["api_keys"]}
+        for one in again:
+            there = prep.ask(f"/v1/sandboxes/{one['id']}", keys[one["email"]])
+            assert (there["status"], there["urls"]["proxy"]) == ("ready", one["proxy"])
+            assert there["labels"] == {"loadtest": f"run-{prep.content['run_id']}"}
+
+
+def test_what_does_not_get_ready_is_deleted_and_told(tmp_path: Path) -> None:
+    """One that turns error, and one that is too late."""
+    with LocalServer(profile="error=100% ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        code, said = prep.run("sandboxes")
+        assert (code, prep.content["sandboxes"]) == (1, [])
+        assert "status error" in said
+    with LocalServer(profile="never=100%") as server:
+        prep = Prep(server, tmp_path / "late")
+        prep.ready(1)
+        assert prep.run("sandboxes", "--ready-timeout", "0.5")[0] == 1
+        (failed,) = prep.content["failed"]
+        assert "status creating" in failed["error"]
+
+
+def test_a_plans_limit_is_told_with_its_status(tmp_path: Path) -> None:
+    """It is not tried again and again: a 429 of a plan stays one."""
+    with LocalServer(profile="plans=free ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1, tier="free")
+        began = time.monotonic()
+        code, said = prep.run("sandboxes", "--count", "2")
+        assert (code, time.monotonic() - began < 5) == (1, True)
+        assert "429" in said
+        assert prep.run("sandboxes", "--count", "1")[0] == 0, "the one that was made counts"
+        assert len(prep.content["sandboxes"]) == 1
+
+
+def test_everything_is_taken_down_in_order(tmp_path: Path) -> None:
+    """Sandboxes, keys, accounts; others' stay, and a second time there is nothing to do."""
+    with LocalServer(profile="ready=fixed(0.1) gone=fixed(0.3) foreign=5") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(3)
+        assert prep.run("sandboxes", "--count", "2")[0] == 0
+        code, said = prep.run("remove")
+        assert code == 0, said
+        assert "0 sandboxes, 0 keys and 0 accounts left, 0 failed" in said
+        assert prep.registered() == 1
+        assert prep.ask("/v1/sandboxes")["total"] == 5
+        assert [prep.content[name] for name in ("users", "api_keys", "sandboxes")] == [[], [], []]
+        assert prep.run("remove")[0] == 0
+
+
+def test_accounts_that_cannot_be_deleted_stay_and_are_told(tmp_path: Path) -> None:
+    """One that owns what the store does not know of, and all without an admin."""
+    with LocalServer(profile="ready=fixed(0.1) gone=fixed(0)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(2)
+        owner, other = prep.content["users"]
+        token = prep.ask(
+            "/v1/auth/login", method="POST", json={"email": owner["email"], "password": owner["password"]}
+        )
+        assert token == {"detail": "Login successful"}
+        key = prep.content["api_keys"][0]["key"]
+        made = prep.ask("/v1/sandboxes", key, "POST", json={"template": "aio-sandbox-tiny"})
+        environment = {name: value for name, value in prep.environment().items() if "ADMIN" not in name}
+        done = subprocess.run(
+            prep.command("remove"), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 5
+        assert "the accounts stay" in done.stdout
+        code, said = prep.run("remove")
+        assert (code, [user["email"] for user in prep.content["users"]]) == (5, [owner["email"]]), said
+        assert "409" in said
+        assert made["id"]
+        assert other["email"] not in said
+
+
+def test_the_keys_may_stay_while_sandboxes_go(tmp_path: Path) -> None:
+    """For the next run on the same accounts."""
+    with LocalServer(profile="ready=fixed(0.1) gone=fixed(0)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        assert prep.run("sandboxes")[0] == 0
+        assert prep.run("remove", "--keep-users")[0] == 0
+        content = prep.content
+        assert (len(content["users"]), len(content["api_keys"]), content["sandboxes"]) == (1, 1, [])
+
+
+def test_what_an_earlier_step_wrote_elsewhere_is_taken_over(tmp_path: Path) -> None:
+    """Into a store of its own, which needs no base URL."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        other = Prep(server, tmp_path / "other")
+        code, said = other.run("sandboxes", "--from-file", str(prep.store), TREADSTONE_BASE_URL="")
+        assert code == 0, said
+        assert other.content["users"] == prep.content["users"]
+        assert other.content["run_id"] and len(other.content["sandboxes"]) == 1
+        assert prep.content["sandboxes"] == []
+        assert API_KEY not in other.store.read_text()

@@ -201,12 +201,12 @@ def _read(values: dict[str, Any], problems: list[str], folder: Path | None) -> S
     return Scenario(
         name=fields.text("name", required=True),
         description=fields.text("description", lines=True),
-        matrix=() if others and not fields.has("matrix") else _matrix(fields, problems),
+        matrix=() if others and not fields.raw("matrix") else _matrix(fields, problems),
         concurrency=fields.whole(
             "concurrency",
             rule="a whole number of at least 1",
             allows=lambda n: n >= 1,
-            default=10 if fields.has("matrix") else UNBOUNDED,
+            default=10 if fields.raw("matrix") else UNBOUNDED,
         ),
         ready_timeout_sec=fields.seconds("ready_timeout_sec", default=900),
         poll_interval_sec=fields.seconds("poll_interval_sec", default=10),

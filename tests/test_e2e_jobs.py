@@ -249,10 +249,8 @@ def test_the_class_picker_picks(prep: Prep, tmp_path: Path) -> None:
         run.until(lambda _: web.is_up())
         page = requests.get(f"http://127.0.0.1:{port}/", timeout=10).text
         assert all(name in page for name in ("TreadstoneUser", "QueryUser", "StreamUser"))
-        form = {"user_count": "2", "spawn_rate": "2", "user_classes": "QueryUser"}
-        started = requests.post(f"http://127.0.0.1:{port}/swarm", data=form, timeout=10)
-        assert started.json()["success"] is True
+        web.start(2, user_classes="QueryUser")
         run.until_event("query_ok", 20)
-        requests.get(f"http://127.0.0.1:{port}/stop", timeout=30)
+        web.stop()
         run.until(lambda run: (run.only.path / "summary.json").exists())
         assert (run.only.run["jobs"], run.only.overall["submitted"]) == (["query"], 0)

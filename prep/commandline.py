@@ -22,7 +22,6 @@ from treadstone_user.settings import read_base_url
 from treadstone_user.transports.base import CallError, ConfigError, Forbidden, TreadstoneError
 
 STORE = Path("results/assets.json")
-ADMIN_KEY = "TREADSTONE_ADMIN_API_KEY"
 ADMIN_EMAIL = "TREADSTONE_ADMIN_EMAIL"
 ADMIN_PASSWORD = "TREADSTONE_ADMIN_PASSWORD"
 
@@ -201,12 +200,12 @@ def find_admin(api: Api) -> Login | None:
 
     Raises `ConfigError`, `CallError`.
     """
-    key, email, password = (os.environ.get(name) for name in (ADMIN_KEY, ADMIN_EMAIL, ADMIN_PASSWORD))
-    if key is None and email is None:
+    email, password = os.environ.get(ADMIN_EMAIL), os.environ.get(ADMIN_PASSWORD)
+    if not email:
         return None
-    if key is None and password is None:
+    if not password:
         raise ConfigError(f"{ADMIN_EMAIL} is set, and {ADMIN_PASSWORD} is not")
-    login = Login(key=key) if key is not None else api.log_in(str(email), str(password))
+    login = api.log_in(email, password)  # what is delicate opens to no API key
     user = api.object("GET", "/v1/auth/user", login)
     if user.get("role") != "admin":
         raise Forbidden(f"{user.get('email')} is no admin of this server", status=403)

@@ -1,8 +1,8 @@
 """Takes down what a store lists, in the right order: sandboxes, keys, accounts. ``python -m prep.remove``.
 
-Accounts go by the admin of the environment (TREADSTONE_ADMIN_API_KEY, or TREADSTONE_ADMIN_EMAIL and
-TREADSTONE_ADMIN_PASSWORD). What is gone leaves the store at once; what is left stays in it, and the exit code
-is 5. Can be interrupted and repeated.
+Accounts go by the admin of the environment (TREADSTONE_ADMIN_EMAIL and TREADSTONE_ADMIN_PASSWORD); the server
+refuses to delete one of which a sandbox has ever been ready. What is gone leaves the store at once; what is
+left stays in it, and the exit code is 5. Can be interrupted and repeated.
 """
 
 from __future__ import annotations

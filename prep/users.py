@@ -1,8 +1,8 @@
 """Accounts in bulk: ``python -m prep.users --count 20 --base-url URL``.
 
-Registers accounts with numbered addresses. Where the environment names an admin (TREADSTONE_ADMIN_API_KEY, or
-TREADSTONE_ADMIN_EMAIL and TREADSTONE_ADMIN_PASSWORD), each is verified and given a plan; without one, the
-accounts must verify by mail before they may create sandboxes.
+Registers accounts with numbered addresses. Where the environment names an admin (TREADSTONE_ADMIN_EMAIL and
+TREADSTONE_ADMIN_PASSWORD), each is verified and given a plan; without one, the accounts must verify by mail
+before they may create sandboxes.
 
 Can be interrupted and repeated: the accounts of the store count, and none is made twice.
 """
@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from prep.api import Api, Login
-from prep.commandline import Work, counted, find_admin, index, open_work, parser, run_command, say, whole
+from prep.commandline import (
+    ADMIN_EMAIL,
+    ADMIN_PASSWORD,
+    Work,
+    counted,
+    find_admin,
+    index,
+    open_work,
+    parser,
+    run_command,
+    say,
+    whole,
+)
 from treadstone_user.assets import User
 from treadstone_user.exitcode import ExitCode
 from treadstone_user.transports.base import CallError, ConfigError, Conflict, TreadstoneError
@@ -65,7 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
                 f"the admin of the environment cannot log in: {error.cause}: {error}"
             ) from error
         if admin is None and (options.tier or options.max_running):
-            raise ConfigError("--tier and --max-running want an admin: set TREADSTONE_ADMIN_API_KEY")
+            raise ConfigError(
+                f"--tier and --max-running want an admin: set {ADMIN_EMAIL} and {ADMIN_PASSWORD}"
+            )
         return register(work, emails, Maker(work.api, admin, options.tier, options.max_running))
 
     return run_command(command)

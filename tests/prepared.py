@@ -14,7 +14,8 @@ import requests
 from tests.runs import ROOT, clean_environment
 from tests.servers import API_KEY, LocalServer
 
-ADMIN = {"TREADSTONE_ADMIN_API_KEY": API_KEY}
+ADMIN = {"TREADSTONE_ADMIN_EMAIL": "local@example.com", "TREADSTONE_ADMIN_PASSWORD": API_KEY}
+"""The admin of a local server has its key as password."""
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,4 @@ class Prep:
 
     def registered(self) -> int:
         """How many accounts the server has, with its own."""
-        return int(self.ask("/v1/admin/platform-limits")["usage"]["registered_users"])
+        return int(self.ask("/v1/auth/users")["total"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prepared import Prep
+from tests.prepared import ADMIN, Prep
 from tests.runs import ROOT, TREADSTONE, Run, clean_environment, finished, json_lines, scenario_file
 from tests.servers import API_KEY, LocalServer
 
@@ -190,7 +190,7 @@ def test_the_platforms_caps_are_foretold_to_its_admin(tmp_path: Path) -> None:
                 tmp_path,
                 TREADSTONE_BINARY=str(TREADSTONE),
                 TREADSTONE_API_KEY=API_KEY,
-                TREADSTONE_ADMIN_API_KEY=API_KEY,
+                **ADMIN,
             ),
             capture_output=True,
             text=True,

@@ -108,6 +108,7 @@ def test_queries_are_what_the_server_has_heard(prep: Prep, tmp_path: Path) -> No
     heard = Counter(
         "get" if line["sandbox_id"] else line["path"]
         for line in json_lines(prep.folder / "requests.jsonl")[before:]
+        if "path" in line
     )
     assert heard["get"] == asked["get"]
     assert heard["/v1/sandboxes"] == asked["list"] + 5, "the list of what earlier runs left, for each account"
@@ -138,7 +139,7 @@ def test_a_query_user_needs_no_scenario(prep: Prep, tmp_path: Path) -> None:
 def test_streams_flow_as_they_were_written(prep: Prep, tmp_path: Path, path: str) -> None:
     """Fifty outputs every 20 ms after 300 ms, in chunks cut at random: each counted, and timed as written."""
     before = len(json_lines(prep.folder / "requests.jsonl"))
-    bodies = {"/v1/chat/completions": {"stream": True, "messages": []}}
+    bodies = {"/v1/chat/completions": {"model": "m", "stream": True, "messages": []}}
     method = "GET" if path == "/v1/events" else "POST"
     scenario = _scenario(
         tmp_path, accounts=str(prep.store), stream={"path": path, "method": method, "body": bodies.get(path)}

@@ -92,8 +92,15 @@ def test_a_gone_sandbox_is_in_the_truth_log_at_once_and_the_rest_after_sigterm(t
     assert None not in (gone["created"], gone["ready"], gone["delete_requested"], gone["gone"])
     assert (left["id"], left["delete_requested"], left["gone"]) == (second, None, None)
     assert list(left) == [
-        *("id", "labels", "created", "ready", "error", "delete_requested", "gone"),
-        *("reachable", "first_exec"),
+        "id",
+        "labels",
+        "created",
+        "ready",
+        "error",
+        "reachable",
+        "first_exec",
+        "delete_requested",
+        "gone",
     ]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep.localserver.distributions import Distribution
 from prep.localserver.profile import CLAUSES, Profile, ProfileError
+from prep.localserver.timing import Distribution, Rhythm
 
 DEFAULT = Profile()
 
@@ -42,6 +42,22 @@ READ = [
     ("the label filter on", "label_filter=on", Profile(label_filter=True)),
     ("the label filter off", "label_filter=off", DEFAULT),
     ("foreign sandboxes", "foreign=1500", Profile(foreign=1500)),
+    ("plans and credit", "credit=2.5 plans=ultra", Profile(plans="ultra", credit=2.5)),
+    (
+        "caps",
+        "max_users=3 max_sandboxes=0 max_storage=50",
+        Profile(max_users=3, max_sandboxes=0, max_storage=50),
+    ),
+    ("mail that is sent", "mail=smtp", Profile(mail="smtp")),
+    (
+        "the proxy and commands",
+        "proxy=2 exec=uniform(0,1)",
+        Profile(proxy=_d("fixed", 2), exec=_d("uniform", 0, 1)),
+    ),
+    ("refused commands", "exec_status=500:5%", Profile(exec_status=((500, 0.05),))),
+    ("a stream's rhythm", "stream=0.3+50x0.02", Profile(stream=Rhythm(0.3, 50, 0.02))),
+    ("a stream all at once", "stream=0+1x0", Profile(stream=Rhythm(0.0, 1, 0.0))),
+    ("a stream in pieces", "chunks=mixed breaks=5%", Profile(chunks="mixed", breaks=0.05)),
 ]
 
 REFUSED = [
@@ -82,6 +98,18 @@ REFUSED = [
     ("an offset with a fraction", "clock=+1.5", "'+1.5' is not an offset in whole seconds"),
     ("an offset of weeks", "clock=+1000000", "'+1000000' is not an offset in whole seconds"),
     ("an offset in another unit", "clock=+1h", "'+1h' is not an offset in whole seconds"),
+    ("a tier that there is not", "plans=gold", "'gold' is not one of free, pro, ultra, custom"),
+    ("credit without plans", "credit=5", "credit: means nothing without plans=TIER"),
+    ("negative credit", "plans=free credit=-1", "-1 is not from 0"),
+    ("half a sandbox as a cap", "max_sandboxes=1.5", "'1.5' is not a whole number"),
+    ("mail by pigeon", "mail=pigeon", "'pigeon' is not one of memory, smtp"),
+    ("a stream without its gap", "stream=0.3+50", "'0.3+50' is not FIRST+COUNTxGAP"),
+    ("a stream of nothing", "stream=0+0x1", "a stream has at least one output"),
+    ("a stream of half outputs", "stream=0+1.5x1", "'1.5' is not a whole number"),
+    ("a stream that never begins", "stream=inf+5x1", "inf is not from 0 to 1e+06"),
+    ("an endless stream", "stream=0+100001x1", "100001 is more than 100000"),
+    ("other pieces", "chunks=half", "'half' is not one of whole, mixed, crlf"),
+    ("a command's success as refusal", "exec_status=200:5%", "commands are not refused with 200"),
     ("a negative seed", "seed=-1", "'-1' is not a whole number"),
 ]
 
@@ -148,7 +176,7 @@ def test_a_stream_repeats_with_its_seed_and_differs_by_purpose() -> None:
     """The same seed and purpose give the same draws; another seed or purpose gives others."""
 
     def first(text: str, purpose: str) -> float:
-        return Profile.parse(text).stream(purpose).random()
+        return Profile.parse(text).draws(purpose).random()
 
     assert first("seed=7", "ready") == first("seed=7 error=5%", "ready")
     assert len({first("seed=7", "ready"), first("seed=8", "ready"), first("seed=7", "gone")}) == 3
@@ -174,6 +202,8 @@ _fragments = st.sampled_from(
         "mix",
         "+37",
         "on",
+        "0+5x1",
+        "free",
     ]
 )
 
@@ -186,6 +216,6 @@ def test_any_text_is_a_profile_or_is_refused(text: str) -> None:
     except ProfileError as refused:
         problems = refused.problems
     else:
-        assert profile.ready.sample(profile.stream("ready")) >= 0
+        assert profile.ready.sample(profile.draws("ready")) >= 0
         problems = ["none"]
     assert problems

@@ -10,7 +10,6 @@ import pytest
 
 from prep.localserver.accounts import Account, Accounts
 from prep.localserver.errors import ApiError
-from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.sandbox import Sandbox, SandboxSpec, Status
 from prep.localserver.truth import truth
@@ -28,9 +27,7 @@ class Scene:
         self.gone: list[Sandbox] = []
         self.accounts = Accounts(self.clock)
         self.me = self.accounts.register("me@example.com", "x")
-        behaviour = Profile.parse(profile)
-        self.plans = Plans(behaviour)
-        self.world = World(behaviour, plans=self.plans, clock=self.clock, on_gone=self.gone.append)
+        self.world = World(Profile.parse(profile), clock=self.clock, on_gone=self.gone.append)
 
     def clock(self) -> float:
         """Tell the time."""
@@ -175,6 +172,43 @@ def test_stop_and_start_need_the_right_status(action: str, message: str) -> None
     status, code, text = refusal(lambda: getattr(scene.world, action)(scene.me, box.id))
     assert (status, code) == (409, "invalid_transition")
     assert text.endswith(message)
+
+
+@pytest.mark.parametrize("what", ["stop", "delete"])
+def test_the_proxy_no_longer_reaches_what_ended_before(what: str) -> None:
+    """Stopped or deleted between ready and reachable, a sandbox is told as never reached."""
+    scene = Scene("ready=fixed(1) proxy=fixed(2) gone=fixed(9)")
+    box = scene.create()
+    scene.now += 2
+    assert refusal(lambda: scene.world.reach(scene.me, box.id))[:2] == (502, "sandbox_unreachable")
+    getattr(scene.world, what)(scene.me, box.id)
+    scene.now += 2
+    assert refusal(lambda: scene.world.reach(scene.me, box.id))[:2] == (409, "sandbox_not_ready")
+    assert truth(box, scene.now)["reachable"] is None
+
+
+def test_a_sandbox_that_comes_up_anew_is_reached_anew() -> None:
+    """After a start the proxy takes its time again; the truth tells the first time."""
+    scene = Scene("ready=fixed(1) proxy=fixed(2)")
+    box = scene.create()
+    scene.now += 3
+    assert scene.world.reach(scene.me, box.id) is box
+    scene.world.stop(scene.me, box.id)
+    scene.world.start(scene.me, box.id)
+    scene.now += 1
+    assert refusal(lambda: scene.world.reach(scene.me, box.id))[:2] == (502, "sandbox_unreachable")
+    scene.now += 2
+    assert scene.world.reach(scene.me, box.id) is box
+    assert truth(box, scene.now)["reachable"] == "2027-01-15T08:00:03.000Z"
+
+
+def test_what_failed_is_never_reached() -> None:
+    """The proxy leads to ready sandboxes only, and the truth says the same."""
+    scene = Scene("ready=fixed(1) error=100%")
+    box = scene.create()
+    scene.now += 5
+    assert refusal(lambda: scene.world.reach(scene.me, box.id))[:2] == (409, "sandbox_not_ready")
+    assert truth(box, scene.now)["reachable"] is None
 
 
 def test_the_list_is_ordered_by_status_then_newest_first() -> None:
@@ -342,7 +376,7 @@ def test_foreign_sandboxes_are_ready_and_not_part_of_any_run() -> None:
 
 def test_the_truth_tells_each_moment_when_it_is_gone() -> None:
     """Once gone, a sandbox is told with all its moments, exact to the millisecond."""
-    scene = Scene("ready=fixed(1.5) gone=fixed(0.25)")
+    scene = Scene("ready=fixed(1.5) proxy=fixed(0.75) gone=fixed(0.25)")
     box = scene.create(labels={"loadtest": "run-1"})
     scene.now += 4
     scene.world.delete(scene.me, box.id)
@@ -356,10 +390,10 @@ def test_the_truth_tells_each_moment_when_it_is_gone() -> None:
         "created": "2027-01-15T08:00:00.000Z",
         "ready": "2027-01-15T08:00:01.500Z",
         "error": None,
+        "reachable": "2027-01-15T08:00:02.250Z",
+        "first_exec": None,
         "delete_requested": "2027-01-15T08:00:04.000Z",
         "gone": "2027-01-15T08:00:04.250Z",
-        "reachable": "2027-01-15T08:00:01.500Z",
-        "first_exec": None,
     }
 
 
@@ -370,7 +404,7 @@ def test_the_truth_does_not_foretell() -> None:
     scene.now += 1
     scene.world.delete(scene.me, box.id)
     told = truth(box, scene.now)
-    assert (told["ready"], told["error"], told["gone"]) == (None, None, None)
+    assert (told["ready"], told["reachable"], told["error"], told["gone"]) == (None, None, None, None)
     assert told["delete_requested"] == "2027-01-15T08:00:01.000Z"
 
 

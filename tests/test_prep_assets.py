@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
 from tests.prepared import Prep
-from tests.runs import ROOT
 from tests.servers import API_KEY, LocalServer
 
 
@@ -117,38 +115,31 @@ def test_everything_is_taken_down_in_order(tmp_path: Path) -> None:
         prep = Prep(server, tmp_path)
         prep.ready(3)
         assert prep.run("sandboxes", "--count", "2")[0] == 0
+        idle = prep.run("users", "--count", "5")
+        assert idle[0] == 0, "two more, which never have a sandbox"
+        keys = [key["key"] for key in prep.content["api_keys"]]
         code, said = prep.run("remove")
-        assert code == 0, said
-        assert "0 sandboxes, 0 keys and 0 accounts left, 0 failed" in said
-        assert prep.registered() == 1
+        assert code == 5, said
+        assert "0 sandboxes, 0 keys and 3 accounts left, 3 failed" in said
+        assert "409" in said
+        assert prep.registered() == 4, "the server keeps those of which a sandbox was ready"
         assert prep.ask("/v1/sandboxes")["total"] == 5
-        assert [prep.content[name] for name in ("users", "api_keys", "sandboxes")] == [[], [], []]
-        assert prep.run("remove")[0] == 0
+        assert [prep.ask("/v1/auth/user", key)["error"]["status"] for key in keys] == [401] * 3
+        assert [prep.content[name] for name in ("api_keys", "sandboxes")] == [[], []]
+        assert len(prep.content["users"]) == 3
+        assert prep.run("remove")[0] == 5
 
 
-def test_accounts_that_cannot_be_deleted_stay_and_are_told(tmp_path: Path) -> None:
-    """One that owns what the store does not know of, and all without an admin."""
-    with LocalServer(profile="ready=fixed(0.1) gone=fixed(0)") as server:
+def test_without_an_admin_the_accounts_stay(tmp_path: Path) -> None:
+    """That is said; with one, all is gone, as none had a sandbox."""
+    with LocalServer() as server:
         prep = Prep(server, tmp_path)
         prep.ready(2)
-        owner, other = prep.content["users"]
-        token = prep.ask(
-            "/v1/auth/login", method="POST", json={"email": owner["email"], "password": owner["password"]}
-        )
-        assert token == {"detail": "Login successful"}
-        key = prep.content["api_keys"][0]["key"]
-        made = prep.ask("/v1/sandboxes", key, "POST", json={"template": "aio-sandbox-tiny"})
-        environment = {name: value for name, value in prep.environment().items() if "ADMIN" not in name}
-        done = subprocess.run(
-            prep.command("remove"), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 5
-        assert "the accounts stay" in done.stdout
+        code, said = prep.run("remove", TREADSTONE_ADMIN_EMAIL="")
+        assert (code, "the accounts stay" in said) == (5, True)
         code, said = prep.run("remove")
-        assert (code, [user["email"] for user in prep.content["users"]]) == (5, [owner["email"]]), said
-        assert "409" in said
-        assert made["id"]
-        assert other["email"] not in said
+        assert (code, prep.registered()) == (0, 1), said
+        assert [prep.content[name] for name in ("users", "api_keys", "sandboxes")] == [[], [], []]
 
 
 def test_the_keys_may_stay_while_sandboxes_go(tmp_path: Path) -> None:

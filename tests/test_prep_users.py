@@ -83,32 +83,21 @@ def test_a_wrong_admin_is_told_before_anything_is_made(tmp_path: Path) -> None:
     """One that the server does not know, one that is no admin, and half a login."""
     with LocalServer() as server:
         prep = Prep(server, tmp_path)
-        code, said = prep.run("users", TREADSTONE_ADMIN_API_KEY="sk-wrong-0123456789")
+        code, said = prep.run("users", TREADSTONE_ADMIN_PASSWORD="another")
         assert code == 2
-        assert "the admin of the environment cannot log in: 401 auth_error" in said
+        assert "the admin of the environment cannot log in: 400 invalid" in said
+        assert "another" not in said
         (failed,) = prep.content["failed"]
-        assert (failed["step"], failed["item"], failed["status"]) == ("users", "admin", 401)
+        assert (failed["step"], failed["item"], failed["status"]) == ("users", "admin", 400)
+        assert "PASSWORD is not" in prep.run("users", TREADSTONE_ADMIN_PASSWORD="")[1]
         prep.ready(1)
-        (key,) = prep.content["api_keys"]
-        code, said = prep.run("users", "--count", "2", TREADSTONE_ADMIN_API_KEY=key["key"])
+        (user,) = prep.content["users"]
+        credentials = {f"TREADSTONE_ADMIN_{name.upper()}": user[name] for name in ("email", "password")}
+        code, said = prep.run("users", "--count", "2", **credentials)
         assert (code, prep.registered()) == (2, 2)
         assert "is no admin of this server" in said
         assert prep.content["failed"][0]["status"] == 403
         assert [user["email"] for user in prep.content["users"]] == ["loadtest-0001@example.com"]
-
-
-def test_the_admin_may_log_in_by_password(tmp_path: Path) -> None:
-    """The first account of a local server has its key as password."""
-    with LocalServer() as server:
-        prep = Prep(server, tmp_path)
-        login = {"TREADSTONE_ADMIN_EMAIL": "local@example.com", "TREADSTONE_ADMIN_PASSWORD": API_KEY}
-        environment = {**prep.environment(**login)}
-        del environment["TREADSTONE_ADMIN_API_KEY"]
-        done = subprocess.run(
-            prep.command("users"), cwd=ROOT, env=environment, timeout=60, check=False, capture_output=True
-        )
-        assert done.returncode == 0
-        assert prep.content["users"][0]["verified"] is True
 
 
 def test_without_an_admin_they_are_made_and_must_verify(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from gevent.pywsgi import WSGIServer
 from gevent.socket import wait_read
 
 from prep.localserver import profile as profiles
-from prep.localserver.accounts import Accounts
+from prep.localserver.accounts import Account, Accounts
 from prep.localserver.app import create_app
 from prep.localserver.faults import Door, Faults, Outage, handler_for
 from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile, ProfileError
+from prep.localserver.streamlog import StreamLog
 from prep.localserver.truth import JsonLines, TruthLog
 from prep.localserver.world import World
 
@@ -61,10 +62,14 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
     """
     profile = _profile(options.profile)
     clock = steady_clock(ahead=profile.clock)
-    accounts, plans = Accounts(clock, limit=profile.max_users), Plans(profile)
+    accounts = Accounts(clock, cap=profile.max_users)
     truth = TruthLog(_log(options.truth))
-    world = World(profile, plans=plans, clock=clock, on_gone=truth.gone)
-    _seed(accounts, plans, world, profile, environment.get(KEY_VARIABLE))
+    plans = Plans(clock, enforced=profile.plans is not None, credit=profile.credit)
+    world = World(profile, clock=clock, plans=plans, on_gone=truth.gone)
+    if account := _seed(accounts, profile, environment.get(KEY_VARIABLE)):
+        world.add_foreign(account)
+        if profile.plans is not None:
+            plans.begin(account.id, profile.plans)
     wake, ending = Event(), Event()
     faults, connections = Faults(profile), set[socket.socket]()
     handler = handler_for(faults, connections)
@@ -80,12 +85,15 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         wake.set()
         on_delete.trigger()
 
+    requests_log = _log(options.requests)
+    streams = StreamLog(requests_log, clock)
     app = create_app(
         accounts=accounts,
-        plans=plans,
         world=world,
+        plans=plans,
         profile=profile,
-        requests_log=_log(options.requests),
+        requests_log=requests_log,
+        streams=streams,
         clock=clock,
         faults=faults,
         on_create=on_create.trigger,
@@ -102,6 +110,7 @@ def serve(options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         print(_first_steps(f"http://{HOST}:{door.port}"), file=sys.stderr, flush=True)
     ending.wait()
     door.stop(_GRACE_SECONDS)
+    streams.finish()
     truth.finish(world.living(), clock())
 
 
@@ -150,19 +159,19 @@ def _log(path: Path | None) -> JsonLines:
         raise StartError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _seed(accounts: Accounts, plans: Plans, world: World, profile: Profile, secret: str | None) -> None:
+def _seed(accounts: Accounts, profile: Profile, secret: str | None) -> Account | None:
     if secret is None:
         if profile.foreign:
             raise StartError(f"foreign={profile.foreign} needs an owner: set {KEY_VARIABLE}=sk-...")
-        return
+        return None
+    if profile.max_users == 0:
+        raise StartError(f"max_users=0 leaves no room for the account of {KEY_VARIABLE}")
     if not secret.startswith("sk-") or not secret.isascii() or not secret.isprintable():
         raise StartError(f"{KEY_VARIABLE} must begin with sk- and be plain text")
     # Its password is the key: whoever may use the account has that.
     account = accounts.register(SEEDED_EMAIL, secret)
     accounts.add_key(account, "local", secret=secret)
-    if profile.plans is not None:
-        plans.set(account, profile.plans, None, account.created)
-    world.add_foreign(account)
+    return account
 
 
 def _listen(door: Door, port: int) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from prep.localserver.errors import (
-    ApiError,
+    already_verified,
     auth_invalid,
     auth_required,
     bad_request,
     conflict,
-    forbidden,
     not_found,
-    platform_full,
+    token_invalid,
+    user_cap_exceeded,
 )
 
 _SHORTEST_KEY_TO_PREVIEW = 20
@@ -34,17 +34,23 @@ class Account:
     created: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Mail:
+    """What was mailed to an address to verify it; `sent` is in Unix seconds."""
+
+    account_id: str
+    email: str
+    token: str
+    sent: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What a key opens: the API itself, and the proxies of all sandboxes, of some, or of none."""
+    """What a key is good for: the control plane or not; all, none or the selected ones of the sandboxes."""
 
     control_plane: bool = True
-    mode: str = "all"
+    data_plane: str = "all"
     sandbox_ids: tuple[str, ...] = ()
-
-    def opens(self, sandbox_id: str) -> bool:
-        """Whether the proxy of a sandbox is open to the key."""
-        return self.mode == "all" or (self.mode == "selected" and sandbox_id in self.sandbox_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,27 +72,35 @@ def is_email(text: str) -> bool:
 
 
 class Accounts:
-    """All accounts, and who a request comes from."""
+    """All accounts, and whom a credential stands for.
 
-    def __init__(self, clock: Callable[[], float], *, limit: int | None = None) -> None:
+    Args:
+        clock: tells the time in Unix seconds.
+        cap: how many accounts there can be; None for any number.
+    """
+
+    def __init__(self, clock: Callable[[], float], *, cap: int | None = None) -> None:
         self._clock = clock
-        self._limit = limit
-        self._tokens: dict[str, str] = {}
+        self._cap = cap
         self._by_email: dict[str, Account] = {}
         self._by_id: dict[str, Account] = {}
         self._sessions: dict[str, str] = {}
         self._keys: dict[str, ApiKey] = {}
+        self._mails: dict[str, Mail] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
 
     def register(self, email: str, password: str) -> Account:
         """Add an account: the server's first is an admin and verified, others are neither.
 
         Raises:
-            ApiError: 409 if the address is taken, 503 if the server takes no more accounts.
+            ApiError: 409 if the address is taken, 503 if there are as many accounts as there can be.
         """
         if email in self._by_email:
             raise conflict("Email already registered")
-        if self._limit is not None and len(self._by_email) >= self._limit:
-            raise platform_full("user_cap_exceeded", "registered users", len(self._by_email), self._limit)
+        if self._cap is not None and len(self) >= self._cap:
+            raise user_cap_exceeded(len(self), self._cap)
         is_first = not self._by_email
         account = Account(
             id=new_id("user"),
@@ -96,42 +110,58 @@ class Accounts:
             is_verified=is_first,
             created=self._clock(),
         )
-        self._by_email[email] = self._by_id[account.id] = account
+        self._keep(account)
+        if not account.is_verified:
+            token = secrets.token_urlsafe(32)
+            self._mails[token] = Mail(account_id=account.id, email=email, token=token, sent=account.created)
         return account
 
-    def __len__(self) -> int:
-        return len(self._by_email)
-
-    def by_email(self, email: str) -> Account | None:
-        """Find an account by its address."""
-        return self._by_email.get(email)
-
-    def by_id(self, account_id: str) -> Account | None:
-        """Find an account by its id."""
-        return self._by_id.get(account_id)
-
-    def verification_token(self, account: Account) -> str:
-        """Give the token that confirms an account's address; always the same one."""
-        known = next((token for token, owner in self._tokens.items() if owner == account.id), None)
-        token = known or secrets.token_urlsafe(24)
-        self._tokens[token] = account.id
-        return token
-
-    def verify(self, token: str) -> None:
-        """Confirm the address that a token was mailed to.
+    def mail_to(self, email: str) -> Mail:
+        """Give the mail that verifies an address.
 
         Raises:
-            ApiError: 400 if it is no token, or was used.
+            ApiError: 404 if none was sent to it.
         """
-        account = self._by_id.get(self._tokens.pop(token, ""))
-        if account is None:
-            raise bad_request("Invalid or expired verification token")
-        self._by_email[account.email] = self._by_id[account.id] = replace(account, is_verified=True)
+        for mail in self._mails.values():
+            if mail.email == email:
+                return mail
+        raise not_found(f"verification token '{email}' not found.")
+
+    def verify(self, token: str) -> None:
+        """Verify the address that a token was mailed to.
+
+        Raises:
+            ApiError: 400 if there is no such token, or if it has done its work already.
+        """
+        mail = self._mails.get(token)
+        if mail is None:
+            raise token_invalid()
+        account = self._by_id[mail.account_id]
+        if account.is_verified:
+            raise already_verified()
+        self._keep(replace(account, is_verified=True))
+
+    def find(self, account_id: str) -> Account:
+        """Find an account by its id.
+
+        Raises:
+            ApiError: 404 if there is none.
+        """
+        if account_id not in self._by_id:
+            raise not_found(f"User '{account_id}' not found.")
+        return self._by_id[account_id]
+
+    def newest_first(self, containing: str = "") -> list[Account]:
+        """List the accounts whose address contains a text, in upper or lower case."""
+        found = [a for a in self._by_id.values() if containing.lower() in a.email.lower()]
+        return sorted(found, key=lambda account: (account.created, account.id), reverse=True)
 
     def delete(self, account: Account) -> None:
-        """Forget an account and its sessions."""
-        del self._by_email[account.email], self._by_id[account.id]
-        self._sessions = {token: owner for token, owner in self._sessions.items() if owner != account.id}
+        """Remove an account with its keys, sessions and mails."""
+        del self._by_id[account.id], self._by_email[account.email]
+        self._keys = {h: key for h, key in self._keys.items() if key.account_id != account.id}
+        self._sessions = {h: owner for h, owner in self._sessions.items() if owner != account.id}
+        self._mails = {token: mail for token, mail in self._mails.items() if mail.email != account.email}
 
     def login(self, email: str, password: str) -> Account:
         """Find the account for an address and its password.
@@ -161,9 +191,9 @@ class Accounts:
         *,
         secret: str,
         lifetime: int | None = None,
-        scope: Scope = Scope(),
+        scope: Scope | None = None,
     ) -> ApiKey:
-        """Let a secret stand for an account, for `lifetime` seconds or for ever."""
+        """Let a secret stand for an account, for `lifetime` seconds or for ever, in all or within a scope."""
         now = self._clock()
         key = ApiKey(
             id=new_id("key"),
@@ -172,7 +202,7 @@ class Accounts:
             preview=_preview(secret),
             created=now,
             expires=None if lifetime is None else now + lifetime,
-            scope=scope,
+            scope=scope or Scope(),
         )
         self._keys[_hash(secret)] = key
         return key
@@ -193,46 +223,30 @@ class Accounts:
                 return
         raise not_found(f"API key '{key_id}' not found.")
 
-    def authenticate(self, *, authorization: str | None, session: str | None) -> Account:
-        """Find out whose request it is; an API key goes before a session.
+    def of_key(self, secret: str) -> tuple[Account, Scope]:
+        """Tell whom the secret of a key stands for, and within what scope.
 
         Raises:
-            ApiError: 401 if there is no valid credential, 403 if the key is not for the control plane.
+            ApiError: 401 if it stands for nobody, or no longer.
         """
-        key = self._bearer(authorization)
-        if key is not None:
-            if not key.scope.control_plane:
-                raise forbidden("API key does not allow control plane access.")
-            return self._by_id[key.account_id]
-        account_id = self._sessions.get(_hash(session)) if session else None
+        key = self._keys.get(_hash(secret))
+        if key is None or (key.expires is not None and key.expires <= self._clock()):
+            raise auth_invalid()
+        return self._by_id[key.account_id], key.scope
+
+    def of_session(self, token: str | None) -> Account:
+        """Tell whom a session stands for.
+
+        Raises:
+            ApiError: 401 if there is none.
+        """
+        account_id = self._sessions.get(_hash(token)) if token else None
         if account_id is None:
             raise auth_required()
         return self._by_id[account_id]
 
-    def authenticate_data_plane(self, *, authorization: str | None, sandbox_id: str) -> Account:
-        """Find out whose request to a sandbox's proxy it is: there, only an API key counts.
-
-        Raises:
-            ApiError: 401 if there is no valid key, 403 if the key does not open the sandbox.
-        """
-        key = self._bearer(authorization)
-        if key is None:
-            raise auth_required()
-        if not key.scope.opens(sandbox_id):
-            raise forbidden("API key does not allow data plane access to this sandbox.")
-        return self._by_id[key.account_id]
-
-    def _bearer(self, authorization: str | None) -> ApiKey | None:
-        scheme, _, secret = (authorization or "").partition(" ")
-        return self._valid_key(secret.strip()) if scheme.lower() == "bearer" else None
-
-    def _valid_key(self, secret: str) -> ApiKey:
-        if not secret.startswith("sk-"):
-            raise _not_a_key()
-        key = self._keys.get(_hash(secret))
-        if key is None or (key.expires is not None and key.expires <= self._clock()):
-            raise auth_invalid()
-        return key
+    def _keep(self, account: Account) -> None:
+        self._by_email[account.email] = self._by_id[account.id] = account
 
 
 def new_id(kind: str) -> str:
@@ -243,10 +257,6 @@ def new_id(kind: str) -> str:
 def new_key_secret() -> str:
     """Make the secret of an API key."""
     return "sk-" + secrets.token_hex(24)
-
-
-def _not_a_key() -> ApiError:
-    return auth_invalid("Control plane endpoints accept API keys or session cookies.")
 
 
 def _preview(secret: str) -> str:

@@ -9,13 +9,14 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
 from prep.localserver.accounts import Accounts
-from prep.localserver.adminroutes import AdminRoutes
-from prep.localserver.dataplane import DataPlane
+from prep.localserver.admin import AdminRoutes
+from prep.localserver.dataplane import DataPlaneRoutes
 from prep.localserver.errors import ApiError, internal_error
 from prep.localserver.faults import FAULT, Faults
 from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.routes import AccountRoutes, SandboxRoutes
+from prep.localserver.streamlog import StreamLog
 from prep.localserver.truth import JsonLines, moment
 from prep.localserver.world import World
 
@@ -23,10 +24,11 @@ from prep.localserver.world import World
 def create_app(
     *,
     accounts: Accounts,
-    plans: Plans,
     world: World,
+    plans: Plans,
     profile: Profile,
     requests_log: JsonLines,
+    streams: StreamLog,
     clock: Callable[[], float],
     faults: Faults,
     on_create: Callable[[], None],
@@ -37,8 +39,8 @@ def create_app(
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the fields come in the recorded order
     AccountRoutes(accounts, world, plans).register(app)
     AdminRoutes(accounts, world, plans, profile).register(app)
-    DataPlane(accounts, world, profile, requests_log, clock).register(app)
     SandboxRoutes(accounts, world, profile, on_create, on_delete).register(app)
+    DataPlaneRoutes(accounts, world, profile, streams, clock).register(app)
     _answer_errors(app)
     _log_requests(app, requests_log, clock)
     faults.install(app)

@@ -1,14 +1,14 @@
-"""What the server offers: its templates."""
+"""What the server offers: its templates and their storage."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from prep.localserver.errors import bad_request, template_not_found
+
 STORAGE_SIZES = ("5Gi", "10Gi", "20Gi")
 DEFAULT_STORAGE_SIZE = STORAGE_SIZES[0]
 IMAGE = "ghcr.io/earayu/treadstone-sandbox:v0.2.1"
-MAX_CONCURRENT_RUNNING = 10_000
-"""Told by the usage routes, and not enforced: a local server shall not be in the way of a burst."""
 
 _SIZES = (
     ("large", "Large", "Full-featured sandbox with browser automation", "2", "8Gi"),
@@ -30,11 +30,27 @@ TEMPLATES: tuple[dict[str, Any], ...] = tuple(
     for size, title, description, cpu, memory in _SIZES
 )
 TEMPLATE_NAMES = tuple(str(template["name"]) for template in TEMPLATES)
-SMALLEST_TEMPLATE = "aio-sandbox-tiny"
+TEMPLATES_BY_SIZE = tuple(f"aio-sandbox-{size}" for size in ("tiny", "small", "medium", "large", "xlarge"))
+SMALLEST_TEMPLATE = TEMPLATES_BY_SIZE[0]
 
 
 def storage_gib(size: str | None) -> int:
     """Read a storage size such as `5Gi` or `1Ti` as GiB; none is 0."""
-    if not size:
+    if size is None:
         return 0
     return int(size[:-2]) * (1024 if size.endswith("Ti") else 1)
+
+
+def check_offered(template: str, storage_size: str | None) -> None:
+    """Refuse a template that there is not, and a storage size that it does not offer.
+
+    Raises:
+        ApiError: 404 for the template, 400 for the size.
+    """
+    if template not in TEMPLATE_NAMES:
+        raise template_not_found(template)
+    if storage_size is not None and storage_size not in STORAGE_SIZES:
+        raise bad_request(
+            f"Storage size '{storage_size}' is not allowed for template '{template}'. "
+            f"Allowed sizes: {', '.join(STORAGE_SIZES)}"
+        )

@@ -1,241 +1,182 @@
-"""Inside the sandboxes: a service that takes commands, and streams, behind each one's proxy.
-
-Nothing is run on this machine: a few commands are answered as a shell would, the others with their own text.
-"""
+"""The data plane: the way through the proxy to the service in a sandbox, and its streams in their rhythm."""
 
 from __future__ import annotations
 
 import json
 import random
-import secrets
-import shlex
-from collections.abc import Callable, Iterable, Iterator
-from http import HTTPStatus
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
 from flask import Flask, Response, g, jsonify, request
 from flask.typing import ResponseReturnValue
 
+from prep.localserver import service
+from prep.localserver.access import Access
 from prep.localserver.accounts import Accounts
-from prep.localserver.chunks import Writer
-from prep.localserver.errors import ApiError, not_found, sandbox_not_ready, sandbox_unreachable
-from prep.localserver.faults import CUT
+from prep.localserver.faults import CUT, STREAM
 from prep.localserver.profile import Profile
-from prep.localserver.routes import add_route
-from prep.localserver.sandbox import Sandbox, Status
-from prep.localserver.truth import JsonLines, moment
-from prep.localserver.validation import read_chat, read_command
+from prep.localserver.sandbox import Sandbox
+from prep.localserver.sse import Event, Write, writes
+from prep.localserver.streamlog import StreamLog, Told
+from prep.localserver.timing import Rhythm
 from prep.localserver.world import World
 
-_DONE = b"data: [DONE]\n\n"
-_WORDS = ("lorem ", "ipsum ", "dolor ", "sit ", "amet ", "consetetur ", "sadipscing ", "elitr ")
+_METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+_EVENT_STREAM = "text/event-stream"
 
 
-class DataPlane:
-    """The routes behind ``/v1/sandboxes/ID/proxy``.
+class Unfit(Exception):
+    """A request that the service in the sandbox does not understand, in its own words."""
 
-    log: gets a line for each stream that ends: when its outputs were written, and how many.
-    """
+
+class DataPlaneRoutes:
+    """What lies behind the proxy of each sandbox."""
 
     def __init__(
         self,
         accounts: Accounts,
         world: World,
         profile: Profile,
-        log: JsonLines,
+        log: StreamLog,
         clock: Callable[[], float],
     ) -> None:
-        self._accounts = accounts
+        self._access = Access(accounts)
         self._world = world
         self._profile = profile
         self._log = log
         self._clock = clock
-        self._exec = profile.stream("exec")
-        self._refusals = profile.stream("exec_status")
-        self._breaks = profile.stream("breaks")
-        self._chunks = profile.stream("chunks")
+        self._exec = profile.draws("exec")
+        self._breaks = profile.draws("breaks")
+        self._chunks = profile.draws("chunks")
+        self._services: dict[str, tuple[str, Callable[[Sandbox], ResponseReturnValue]]] = {
+            "v1/shell/exec": ("POST", self.exec),
+            "v1/chat/completions": ("POST", self.chat),
+            "v1/events": ("GET", self.events),
+        }
 
     def register(self, app: Flask) -> None:
         """Add the routes to an app."""
-        proxy = "/v1/sandboxes/<sandbox_id>/proxy"
-        add_route(app, "POST", f"{proxy}/v1/shell/exec", self.shell)
-        add_route(app, "POST", f"{proxy}/v1/chat/completions", self.chat)
-        add_route(app, "GET", f"{proxy}/v1/events", self.events)
-        for method in ("GET", "POST"):
-            add_route(app, method, f"{proxy}/<path:rest>", self.nothing)
+        path = "/v1/sandboxes/<sandbox_id>/proxy/<path:path>"
+        app.add_url_rule(path, endpoint="proxy", view_func=self.proxy, methods=_METHODS)
 
-    def nothing(self, sandbox_id: str, rest: str) -> ResponseReturnValue:
-        """Nothing else is served inside a sandbox."""
-        self._reach(sandbox_id)
-        raise not_found(f"/{rest} is not served in this sandbox.")
-
-    def shell(self, sandbox_id: str) -> ResponseReturnValue:
-        """Run a command, so to speak: answered at its end, or streamed."""
-        sandbox = self._reach(sandbox_id)
-        command = read_command(request.get_data())
-        point = self._refusals.random()
-        for status, share in self._profile.exec_status:
-            point -= share
-            if point < 0:
-                raise ApiError(status, "upstream_error", "Refused by the profile.")
-        if "text/event-stream" in request.headers.get("Accept", ""):
-            outputs = (_event({"output": word}) for word in _words(self._profile.stream_rhythm.count))
-            return self._stream(sandbox, outputs)
-        gevent.sleep(self._profile.exec.sample(self._exec))
-        self._answered(sandbox)
-        output, exit_code = _run(command)
-        data = {
-            "session_id": secrets.token_hex(8),
-            "command": command,
-            "status": "completed",
-            "output": output,
-            "console": [{"ps1": "$ ", "command": command, "output": output}],
-            "exit_code": exit_code,
-        }
-        return jsonify(success=exit_code == 0, message="Command executed", data=data)
-
-    def chat(self, sandbox_id: str) -> ResponseReturnValue:
-        """Complete a chat, as an OpenAI-compatible service does.
-
-        The role comes with the first token. A token is an output.
-        """
-        sandbox = self._reach(sandbox_id)
-        wanted = read_chat(request.get_data())
-        count = self._profile.stream_rhythm.count
-        usage = {"prompt_tokens": 10, "completion_tokens": count, "total_tokens": 10 + count}
-        head = {
-            "id": f"chatcmpl-{secrets.token_hex(6)}",
-            "created": int(self._clock()),
-            "model": wanted.model,
-        }
-        if not wanted.stream:
-            gevent.sleep(self._profile.exec.sample(self._exec))
-            self._answered(sandbox)
-            message = {"role": "assistant", "content": "".join(_words(count))}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            return jsonify(**head, object="chat.completion", choices=[choice], usage=usage)
-
-        def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "finish_reason": finish}
-            return _event({**head, "object": "chat.completion.chunk", "choices": [choice]})
-
-        role = chunk({"role": "assistant", "content": ""})
-        tokens = (
-            (role if number == 0 else b"") + chunk({"content": word})
-            for number, word in enumerate(_words(count))
-        )
-        tail = chunk({}, "stop")
-        if wanted.include_usage:
-            told = {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
-            tail += _event(told)
-        return self._stream(sandbox, tokens, tail + _DONE)
-
-    def events(self, sandbox_id: str) -> ResponseReturnValue:
-        """Tell events with a name and an id: a stream of no service in particular."""
-        sandbox = self._reach(sandbox_id)
-        count = self._profile.stream_rhythm.count
-        ticks = (b"event: tick\nid: %d\ndata: tick %d\n\n" % (n, n) for n in range(count))
-        return self._stream(sandbox, ticks)
-
-    def _reach(self, sandbox_id: str) -> Sandbox:
-        """Find the sandbox that a request is for, as the proxy does.
-
-        Raises:
-            ApiError: 401, 403, 404; 409 if it is not ready, 502 if the proxy does not reach it so far.
-        """
+    def proxy(self, sandbox_id: str, path: str) -> ResponseReturnValue:
+        """Pass a request on to the service in a sandbox, if the proxy reaches that."""
         g.sandbox_id = sandbox_id
-        account = self._accounts.authenticate_data_plane(
-            authorization=request.headers.get("Authorization"), sandbox_id=sandbox_id
+        sandbox = self._world.reach(self._access.data(sandbox_id), sandbox_id)
+        if path not in self._services:
+            return jsonify(detail="Not Found"), 404
+        method, answer = self._services[path]
+        if request.method != method:
+            return jsonify(detail="Method Not Allowed"), 405
+        try:
+            return answer(sandbox)
+        except Unfit as unfit:
+            return jsonify(detail=str(unfit)), 422
+
+    def exec(self, sandbox: Sandbox) -> ResponseReturnValue:
+        """Answer a command: in one piece when it has ended, or its outputs as they come."""
+        asked = _body()
+        command = _text(asked, "command")
+        output, code = service.outcome(command, str(asked.get("exec_dir") or service.HOME))
+
+        def succeeded(now: float) -> None:
+            if code == 0 and sandbox.first_exec is None:
+                sandbox.first_exec = now
+
+        rhythm = self._profile.stream
+        if _EVENT_STREAM in request.headers.get("Accept", ""):
+            events = service.exec_events(output, rhythm)
+            return self._stream("exec", sandbox, events, rhythm.count, succeeded)
+        gevent.sleep(self._profile.exec.sample(self._exec))
+        succeeded(self._clock())
+        session_id = asked.get("id")
+        told = session_id if isinstance(session_id, str) else None
+        return jsonify(service.exec_answer(command, output, code, told))
+
+    def chat(self, sandbox: Sandbox) -> ResponseReturnValue:
+        """Answer a chat, token by token, or in one piece when the last token would have come."""
+        asked = _body()
+        _text(asked, "model")
+        if not isinstance(asked.get("messages"), list):
+            raise Unfit("messages: Input should be a valid list")
+        rhythm = self._profile.stream
+        count = service.tokens(rhythm, asked)
+        if asked.get("stream") is True:
+            events = service.chat_events(asked, rhythm, g.arrived)
+            return self._stream("chat", sandbox, events, count)
+        _wait_until(g.arrived + rhythm.last(count), self._clock)
+        return jsonify(service.chat_answer(asked, rhythm, g.arrived))
+
+    def events(self, sandbox: Sandbox) -> ResponseReturnValue:
+        """Stream events that have a name and an id."""
+        rhythm: Rhythm = self._profile.stream
+        return self._stream("events", sandbox, service.plain_events(rhythm), rhythm.count)
+
+    def _stream(
+        self,
+        kind: str,
+        sandbox: Sandbox,
+        events: Iterator[Event],
+        planned: int,
+        on_first: Callable[[float], None] = lambda _now: None,
+    ) -> Response:
+        told = Told(kind=kind, sandbox_id=sandbox.id, arrived=g.arrived, planned=planned)
+        enough = (planned + 1) // 2 if self._breaks.random() < self._profile.breaks else None
+        # Drawn for each stream, so that the pieces of one depend on no other that runs beside it.
+        rng = random.Random(self._chunks.random())
+        request.environ[STREAM] = True
+        pieces = writes(events, self._profile.chunks, rng)
+        paced = self._paced(pieces, told, enough, request.environ, on_first)
+        return Response(
+            paced,
+            content_type=f"{_EVENT_STREAM}; charset=utf-8",
+            headers={"Cache-Control": "no-cache"},
+            direct_passthrough=True,
         )
-        sandbox, now = self._world.get(account, sandbox_id)
-        status = sandbox.status(now)
-        if status is not Status.READY:
-            raise sandbox_not_ready(sandbox_id, status)
-        if not sandbox.is_reachable(now):
-            raise sandbox_unreachable(sandbox_id)
-        return sandbox
 
-    def _answered(self, sandbox: Sandbox) -> None:
-        if sandbox.first_exec is None:
-            sandbox.first_exec = self._clock()
-
-    def _stream(self, sandbox: Sandbox, outputs: Iterable[bytes], tail: bytes = b"") -> Response:
-        """Write each output when it is due, counted from the request's arrival: no delay adds up."""
-        rhythm, cut = self._profile.stream_rhythm, None
-        if self._breaks.random() < self._profile.breaks:
-            cut = request.environ.get(CUT)
-        writer = Writer(self._profile.chunks, random.Random(self._chunks.random()))
-        arrived, path = g.arrived, request.path
-
-        def flow() -> Iterator[bytes]:
-            first = last = None
-            written = 0
-            try:
-                yield from writer.prelude()
-                for number, output in enumerate(outputs):
-                    if cut is not None and number >= rhythm.count // 2:
-                        cut()
+    def _paced(
+        self,
+        pieces: Iterator[Write],
+        told: Told,
+        enough: int | None,
+        environ: dict[str, Any],
+        on_first: Callable[[float], None],
+    ) -> Iterator[bytes]:
+        clock, arrived = self._clock, told.arrived
+        self._log.begin(told)
+        try:
+            for at, data, outputs in pieces:
+                _wait_until(arrived + at, clock)
+                yield data
+                if outputs:  # and by now they are written
+                    now = clock()
+                    if told.written(outputs, now):
+                        on_first(now)
+                    if told.outputs == enough:
+                        environ[CUT] = told.is_broken = True
                         return
-                    *parts, end = writer.parts(output)
-                    for part in parts:
-                        yield part
-                    _wait_until(arrived + rhythm.first + number * rhythm.gap, self._clock)
-                    yield end
-                    last, written = self._clock(), written + 1
-                    if first is None:
-                        first = last
-                        self._answered(sandbox)
-                if tail:
-                    yield tail
-            finally:
-                self._log.write(
-                    {
-                        "ts": moment(arrived),
-                        "path": path,
-                        "sandbox_id": sandbox.id,
-                        "outputs": written,
-                        "first_output_ms": _ms(arrived, first),
-                        "last_output_ms": _ms(arrived, last),
-                        "broken": cut is not None,
-                    }
-                )
-
-        response = Response(flow(), status=HTTPStatus.OK, content_type="text/event-stream; charset=utf-8")
-        response.headers["Cache-Control"] = "no-cache"
-        return response
+        finally:
+            self._log.end(told)
 
 
 def _wait_until(due: float, clock: Callable[[], float]) -> None:
-    left = due - clock()
-    if left > 0:
-        gevent.get_hub().loop.update_now()  # a timer counts from there, and it may be past
+    while (left := due - clock()) > 0:
         gevent.sleep(left)
 
 
-def _ms(since: float, then: float | None) -> float | None:
-    return None if then is None else round((then - since) * 1000, 2)
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(data)}\n\n".encode()
-
-
-def _words(count: int) -> Iterator[str]:
-    return (_WORDS[number % len(_WORDS)] for number in range(count))
-
-
-def _run(command: str) -> tuple[str, int]:
-    """What a shell would print, and its exit code, for `echo`, `true`, `false` and `exit`."""
+def _body() -> dict[str, Any]:
     try:
-        words = shlex.split(command)
-    except ValueError:
-        return "syntax error", 2
-    if words[:1] == ["echo"]:
-        return " ".join(words[1:]) + "\n", 0
-    if words[:1] == ["false"]:
-        return "", 1
-    if words[:1] == ["exit"]:
-        code = words[1] if len(words) > 1 else "0"
-        return "", int(code) % 256 if code.isdecimal() else 2
-    return f"{command}\n" if words[:1] not in (["true"], []) else "", 0
+        value = json.loads(request.get_data())
+    except (ValueError, RecursionError):
+        raise Unfit("JSON decode error") from None
+    if not isinstance(value, dict):
+        raise Unfit("Input should be a valid dictionary")
+    return value
+
+
+def _text(asked: dict[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str):
+        raise Unfit(f"{name}: Input should be a valid string")
+    return value

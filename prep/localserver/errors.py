@@ -1,13 +1,12 @@
 """The API's refusals: one exception, and one constructor for each documented code.
 
 Every refusal is answered as `{"error": {"code", "message", "status"}}`. Clients may rely on codes and
-statuses; the messages are those of the real server where they were recorded.
+statuses; the messages are those of the real server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -26,9 +25,9 @@ class ApiError(Exception):
         return {"error": {"code": self.code, "message": self.message, "status": self.status}}
 
 
-def auth_required() -> ApiError:
+def auth_required(message: str = "Authentication required") -> ApiError:
     """No credential was sent."""
-    return ApiError(401, "auth_required", "Authentication required")
+    return ApiError(401, "auth_required", message)
 
 
 def auth_invalid(message: str = "Invalid or expired API key.") -> ApiError:
@@ -91,33 +90,47 @@ def invalid_transition(sandbox_id: str, current: str, wanted: str) -> ApiError:
     return ApiError(409, "invalid_transition", message)
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """The documented answer of a refused create; its message may name `template`, `name` and `running`."""
-
-    code: str
-    message: str
-
-
 def forbidden(message: str) -> ApiError:
-    """The account, or its key, may not do this."""
+    """The credential is good, and not for this."""
     return ApiError(403, "forbidden", message)
 
 
+def token_invalid() -> ApiError:
+    """No such token verifies an address."""
+    message = "Invalid or expired verification token."
+    return ApiError(400, "email_verification_token_invalid", message)
+
+
+def already_verified() -> ApiError:
+    """The address has been verified before."""
+    return ApiError(400, "email_already_verified", "Email is already verified.")
+
+
+def sandbox_not_ready(sandbox_id: str, current: str) -> ApiError:
+    """The proxy leads to ready sandboxes only."""
+    message = f"Sandbox {sandbox_id} is {current}, not ready for this operation."
+    return ApiError(409, "sandbox_not_ready", message)
+
+
+def sandbox_unreachable(sandbox_id: str) -> ApiError:
+    """The sandbox is ready, and does not answer the proxy yet."""
+    return ApiError(502, "sandbox_unreachable", f"Could not connect to sandbox {sandbox_id}.")
+
+
 def template_not_allowed(tier: str, template: str, allowed: Iterable[str]) -> ApiError:
-    """The plan does not offer the template."""
+    """The plan does not have that template."""
     message = (
         f"Template '{template}' is not available on the '{tier}' tier. "
-        f"Allowed templates: {', '.join(allowed)}. Upgrade your plan to access this template."
+        f"Allowed templates: {', '.join(allowed) or 'none'}. Upgrade your plan to access this template."
     )
     return ApiError(403, "template_not_allowed", message)
 
 
-def compute_quota_exceeded(used: float, limit: float) -> ApiError:
-    """The month's compute units are used up."""
+def compute_quota_exceeded(used: float, limit: float, extra: float) -> ApiError:
+    """No compute is left; all in compute-unit hours."""
     message = (
         f"Compute credits exhausted. Monthly used: {used:.1f} / {limit:.1f} vCPU-hours, "
-        "extra remaining: 0.0 vCPU-hours. "
+        f"extra remaining: {extra:.1f} vCPU-hours. "
         "Please wait for the next billing cycle or purchase additional credits."
     )
     return ApiError(402, "compute_quota_exceeded", message)
@@ -132,81 +145,58 @@ def concurrent_limit_exceeded(running: int, limit: int) -> ApiError:
     return ApiError(429, "concurrent_limit_exceeded", message)
 
 
-def storage_quota_exceeded(used: int, requested: int, total: int) -> ApiError:
-    """The plan has not so much storage left."""
+def storage_quota_exceeded(used: int, wanted: int, quota: int) -> ApiError:
+    """The plan has too little storage left; all in GiB."""
     message = (
-        f"Storage quota exceeded. Current used: {used} GiB, requested: {requested} GiB, "
-        f"total quota: {total} GiB (available: {total - used} GiB). "
+        f"Storage quota exceeded. Current used: {used} GiB, requested: {wanted} GiB, "
+        f"total quota: {quota} GiB (available: {quota - used} GiB). "
         "Delete existing persistent sandboxes to free space, or upgrade your plan."
     )
     return ApiError(402, "storage_quota_exceeded", message)
 
 
-def duration_exceeded(tier: str, longest_sec: int) -> ApiError:
-    """The sandbox would run for longer than the plan allows."""
-    hours, minutes = longest_sec // 3600, longest_sec % 3600 // 60
-    longest = f"{hours}h{minutes}m" if minutes else f"{hours}h"
+def duration_exceeded(tier: str, longest: int) -> ApiError:
+    """The plan's sandboxes stop themselves after `longest` seconds at the latest."""
+    hours, minutes = longest // 3600, longest % 3600 // 60
+    written = f"{hours}h{minutes}m" if minutes else f"{hours}h"
     message = (
-        f"Requested sandbox duration exceeds the '{tier}' tier maximum of {longest}. "
+        f"Requested sandbox duration exceeds the '{tier}' tier maximum of {written}. "
         "Reduce auto_stop_interval or upgrade your plan."
     )
     return ApiError(400, "sandbox_duration_exceeded", message)
 
 
-def platform_full(code: str, what: str, used: int, limit: int) -> ApiError:
-    """The platform as a whole is at its cap."""
-    return ApiError(503, code, f"Temporarily unavailable. Total {what}: {used} / {limit}.")
+def user_cap_exceeded(users: int, cap: int) -> ApiError:
+    """The whole server has as many accounts as it may."""
+    message = f"User registration is temporarily unavailable. Registered users: {users} / {cap}."
+    return ApiError(503, "user_registration_cap_exceeded", message)
 
 
-def sandbox_not_ready(sandbox_id: str, status: str) -> ApiError:
-    """There is nothing in the sandbox to speak to, yet or any more."""
-    message = f"Sandbox {sandbox_id} is {status}, not ready for this operation."
-    return ApiError(409, "sandbox_not_ready", message)
+def sandbox_cap_exceeded(sandboxes: int, cap: int) -> ApiError:
+    """The whole server has as many sandboxes as it may."""
+    message = f"Sandbox creation is temporarily unavailable. Total sandboxes: {sandboxes} / {cap}."
+    return ApiError(503, "sandbox_cap_exceeded", message)
 
 
-def sandbox_unreachable(sandbox_id: str) -> ApiError:
-    """The sandbox is ready, and the proxy does not reach it."""
-    return ApiError(502, "sandbox_unreachable", f"Could not connect to sandbox {sandbox_id}.")
+def storage_cap_exceeded(used: int, wanted: int, cap: int) -> ApiError:
+    """The whole server has too little storage left; all in GiB."""
+    message = (
+        "Persistent sandbox creation is temporarily unavailable. "
+        f"Allocated storage: {used} GiB, requested: {wanted} GiB, limit: {cap} GiB."
+    )
+    return ApiError(503, "global_storage_cap_exceeded", message)
 
 
-CREATE_REFUSALS: Mapping[int, Refusal] = MappingProxyType(
+CREATE_REFUSALS: Mapping[int, Callable[[str, str, int], ApiError]] = MappingProxyType(
     {
-        400: Refusal(
-            "sandbox_duration_exceeded",
-            "Requested sandbox duration exceeds the 'free' tier maximum of 2h. "
-            "Reduce auto_stop_interval or upgrade your plan.",
-        ),
-        402: Refusal(
-            "compute_quota_exceeded",
-            "Compute credits exhausted. Monthly used: 10.0 / 10.0 vCPU-hours, "
-            "extra remaining: 0.0 vCPU-hours. "
-            "Please wait for the next billing cycle or purchase additional credits.",
-        ),
-        403: Refusal(
-            "template_not_allowed",
-            "Template '{template}' is not available on the 'free' tier. Allowed templates: aio-sandbox-tiny. "
-            "Upgrade your plan to access this template.",
-        ),
-        409: Refusal(
-            "sandbox_name_conflict", "A sandbox named '{name}' already exists for the current user."
-        ),
-        429: Refusal(
-            "concurrent_limit_exceeded",
-            "Concurrent sandbox limit reached. Running: {running} / {running}. "
-            "Stop an existing sandbox before creating a new one.",
-        ),
-        500: Refusal("internal_error", "An unexpected error occurred."),
-        503: Refusal(
-            "sandbox_cap_exceeded",
-            "Sandbox creation is temporarily unavailable. Total sandboxes: {running} / {running}.",
-        ),
+        400: lambda _template, _name, _running: duration_exceeded("free", 7200),
+        402: lambda _template, _name, _running: compute_quota_exceeded(10, 10, 0),
+        403: lambda template, _name, _running: template_not_allowed("free", template, ["aio-sandbox-tiny"]),
+        409: lambda _template, name, _running: name_conflict(name),
+        429: lambda _template, _name, running: concurrent_limit_exceeded(running, running),
+        500: lambda _template, _name, _running: internal_error(),
+        503: lambda _template, _name, running: sandbox_cap_exceeded(running, running),
     }
 )
-"""Statuses with which a profile can refuse creates (`create=429:5%`)."""
-
-
-def create_refused(status: int, *, template: str, name: str, running: int) -> ApiError:
-    """Build the refusal of a create for one of the statuses in `CREATE_REFUSALS`."""
-    refusal = CREATE_REFUSALS[status]
-    message = refusal.message.format(template=template, name=name, running=running)
-    return ApiError(status, refusal.code, message)
+"""Statuses with which a profile can refuse creates (`create=429:5%`), each with the refusal of a create of a
+template and a name beside so many running sandboxes."""

@@ -18,10 +18,12 @@ from gevent.pywsgi import WSGIHandler, WSGIServer
 from prep.localserver.errors import ApiError, auth_invalid
 from prep.localserver.profile import Profile
 
-CUT = "localserver.cut"
-"""Where the environment of a request holds what breaks its connection off."""
 FAULT = "localserver.fault"
 """Where the environment of a request tells its fault."""
+STREAM = "localserver.stream"
+"""Where it tells that the answer is a stream: its head is sent at once."""
+CUT = "localserver.cut"
+"""Where it tells that the stream has come to a sudden end."""
 
 _BIG = 10 * 1024 * 1024
 _TRICKLE_SEC = 1.0
@@ -30,10 +32,12 @@ _CODES = {404: "sandbox_not_found", 409: "conflict", 429: "too_many_requests", 5
 
 
 def operation(method: str, path: str) -> str | None:
-    """Which of the sandboxes' calls a request is: create, list, get or delete; None for any other."""
+    """Which of the sandboxes' calls a request is: create, list, get, delete or exec; None for any other."""
     parts = path.strip("/").split("/")
     if parts[:2] != ["v1", "sandboxes"]:
         return None
+    if method == "POST" and parts[3:] == ["proxy", "v1", "shell", "exec"]:
+        return "exec"
     return {("POST", 2): "create", ("GET", 2): "list", ("GET", 3): "get", ("DELETE", 3): "delete"}.get(
         (method, len(parts))
     )
@@ -45,12 +49,18 @@ class Faults:
     def __init__(self, profile: Profile) -> None:
         self._began = time.monotonic()
         self._expire = profile.expire
-        self._refusals = {"list": profile.list, "get": profile.get, "delete": profile.delete}
+        self._refusals = {
+            "list": profile.list,
+            "get": profile.get,
+            "delete": profile.delete,
+            "exec": profile.exec_status,
+        }
         self._lost = {"create": profile.lost, "delete": profile.lost_delete}
         self._garble = profile.garble
-        self._draws = {name: profile.stream(name) for name in ("list", "get", "delete")}
-        self._lost_draws = {name: profile.stream(f"lost {name}") for name in self._lost}
-        self._garble_draw = profile.stream("garble")
+        self._draws = {name: profile.draws(name) for name in ("list", "get", "delete")}
+        self._draws["exec"] = profile.draws("exec_status")
+        self._lost_draws = {name: profile.draws(f"lost {name}") for name in self._lost}
+        self._garble_draw = profile.draws("garble")
 
     def install(self, app: Flask) -> None:
         """Have the app refuse what is to be refused."""
@@ -80,7 +90,7 @@ class Faults:
             return None
         if call in self._lost and self._lost_draws[call].random() < self._lost[call]:
             return "lost"
-        if call == "delete":
+        if call in ("delete", "exec"):
             return None
         kind = self._pick(self._garble_draw, self._garble)
         return str(kind) if kind is not None else None
@@ -119,7 +129,6 @@ class FaultyHandler(WSGIHandler):
         environ: dict[str, Any] = self.environ or {}
         kind = self.faults.wire(environ["REQUEST_METHOD"], environ["PATH_INFO"])
         if kind is None:
-            environ[CUT] = self._cut
             super().run_application()
             return
         environ[FAULT] = kind
@@ -137,11 +146,19 @@ class FaultyHandler(WSGIHandler):
         with suppress(OSError):  # the client may have been quicker
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def _cut(self) -> None:
-        """Break the connection off, in the middle of an answer."""
-        self.close_connection = True
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+    def process_result(self) -> None:
+        """Send an answer; a stream's head before there is anything else, its end only if it came to one."""
+        environ: dict[str, Any] = self.environ or {}
+        if STREAM not in environ:
+            super().process_result()
+            return
+        self.write(b"")
+        for piece in self.result or ():
+            self.write(piece)
+        if CUT in environ:
+            self.close_connection = True
+        elif self.response_use_chunked:
+            self._sendall(b"0\r\n\r\n")  # type: ignore[attr-defined]  # which its stub leaves out
 
     def _send_garbled(self, kind: str, status: str, headers: list[tuple[str, str]], body: bytes) -> None:
         html = [("Content-Type", "text/html")]

@@ -1,200 +1,200 @@
-"""Plans: what each account may have, and what the platform as a whole may hold.
+"""Plans: what each tier allows an account, and what a create or a start is refused for.
 
-Tiers, their limits, and the order of the checks are those of Treadstone 0.9 (its table `tier_template` and
-`SandboxService.create`).
+Without the clause `plans` nothing is enforced, and everybody is told a plan that is in nobody's way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from prep.localserver.accounts import Account
-from prep.localserver.catalogue import MAX_CONCURRENT_RUNNING, SMALLEST_TEMPLATE, storage_gib
+from prep.localserver.catalogue import SMALLEST_TEMPLATE, TEMPLATES_BY_SIZE, storage_gib
 from prep.localserver.errors import (
     compute_quota_exceeded,
     concurrent_limit_exceeded,
     duration_exceeded,
     invalid,
     not_found,
-    platform_full,
     storage_quota_exceeded,
     template_not_allowed,
 )
-from prep.localserver.profile import Profile
 from prep.localserver.sandbox import SandboxSpec
 
-_ALL_TEMPLATES = tuple(f"aio-sandbox-{size}" for size in ("tiny", "small", "medium", "large", "xlarge"))
-NEW_ACCOUNT_TIER = "free"
+MAX_CONCURRENT_RUNNING = 10_000
+"""Told where plans are not enforced: a local server shall not be in the way of a burst."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What an account may have: CU-hours a month, GiB of storage, durations in seconds (0 for any)."""
+@dataclass(frozen=True)
+class Limits:
+    """What a plan allows, by the API's names, which are also the names of overrides.
 
-    tier: str
+    Compute is in compute-unit hours a month, a duration of 0 is without limit.
+    """
+
     compute_units_monthly_limit: float
     storage_capacity_limit_gib: int
     max_concurrent_running: int
-    max_sandbox_duration_seconds: int = 0
-    allowed_templates: tuple[str, ...] = _ALL_TEMPLATES
-    grace_period_seconds: int = 86400
-    compute_units_monthly_used: float = 0.0
-    overrides: Mapping[str, Any] | None = None
-    updated: float | None = None
+    max_sandbox_duration_seconds: int
+    allowed_templates: tuple[str, ...]
+    grace_period_seconds: int
+
+
+TIERS: Mapping[str, Limits] = MappingProxyType(
+    {
+        "free": Limits(10.0, 0, 1, 7200, (SMALLEST_TEMPLATE,), 900),
+        "pro": Limits(180.0, 20, 5, 0, TEMPLATES_BY_SIZE[:3], 7200),
+        "ultra": Limits(480.0, 60, 15, 0, TEMPLATES_BY_SIZE[:3], 21_600),
+        "custom": Limits(1800.0, 200, 50, 0, TEMPLATES_BY_SIZE, 86_400),
+    }
+)
+OVERRIDES = tuple(limit.name for limit in fields(Limits))
+
+_NOBODYS_WAY = replace(
+    TIERS["custom"], storage_capacity_limit_gib=100_000, max_concurrent_running=MAX_CONCURRENT_RUNNING
+)
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(OVERRIDES, (int,)),
+    "compute_units_monthly_limit": (int, float),
+    "allowed_templates": (list,),
+}
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """An account's plan. `used` and `extra` are compute-unit hours, times are Unix seconds."""
+
+    tier: str
+    limits: Limits
+    created: float
+    updated: float
+    used: float = 0.0
+    extra: float = 0.0
+    """Granted on top of the month's."""
+    overrides: dict[str, Any] | None = None
 
     @property
     def compute_left(self) -> float:
-        """How many CU-hours are left this month."""
-        return max(0.0, self.compute_units_monthly_limit - self.compute_units_monthly_used)
+        """Compute-unit hours that are left."""
+        return self.limits.compute_units_monthly_limit - self.used + self.extra
 
+    def check_start(self, template: str, auto_stop_interval: int, *, running: int) -> None:
+        """Refuse to start a sandbox that the plan does not allow beside the `running` ones.
 
-TIERS: Mapping[str, Plan] = MappingProxyType(
-    {
-        "free": Plan(
-            tier="free",
-            compute_units_monthly_limit=10.0,
-            storage_capacity_limit_gib=0,
-            max_concurrent_running=1,
-            max_sandbox_duration_seconds=7200,
-            allowed_templates=(SMALLEST_TEMPLATE,),
-            grace_period_seconds=900,
-        ),
-        "pro": Plan(
-            tier="pro",
-            compute_units_monthly_limit=180.0,
-            storage_capacity_limit_gib=20,
-            max_concurrent_running=5,
-            grace_period_seconds=7200,
-        ),
-        "ultra": Plan(
-            tier="ultra",
-            compute_units_monthly_limit=480.0,
-            storage_capacity_limit_gib=60,
-            max_concurrent_running=15,
-            grace_period_seconds=21600,
-        ),
-        "custom": Plan(
-            tier="custom",
-            compute_units_monthly_limit=1800.0,
-            storage_capacity_limit_gib=200,
-            max_concurrent_running=50,
-        ),
-    }
-)
+        Raises:
+            ApiError: 403, 402, 429 or 400, whichever the real server finds first.
+        """
+        self._check_running(template, running)
+        self._check_duration(auto_stop_interval)
 
-_LIMITLESS = replace(
-    TIERS["custom"],
-    storage_capacity_limit_gib=100_000,
-    max_concurrent_running=MAX_CONCURRENT_RUNNING,
-    overrides={"max_concurrent_running": MAX_CONCURRENT_RUNNING},
-)
-"""Of a server that enforces nothing: it shall not be in the way of a burst."""
+    def check_create(self, spec: SandboxSpec, *, running: int, stored_gib: int) -> None:
+        """Refuse to create a sandbox that the plan does not allow beside what there is.
 
-_OVERRIDES: Mapping[str, type] = MappingProxyType(
-    {
-        "compute_units_monthly_limit": float,
-        "storage_capacity_limit_gib": int,
-        "max_concurrent_running": int,
-        "max_sandbox_duration_seconds": int,
-        "allowed_templates": list,
-        "grace_period_seconds": int,
-    }
-)
+        Raises:
+            ApiError: 403, 402, 429, 402 for storage or 400, whichever the real server finds first.
+        """
+        self._check_running(spec.template, running)
+        wanted, quota = storage_gib(spec.storage_size), self.limits.storage_capacity_limit_gib
+        if spec.persist and stored_gib + wanted > quota:
+            raise storage_quota_exceeded(stored_gib, wanted, quota)
+        self._check_duration(spec.auto_stop_interval)
 
+    def _check_running(self, template: str, running: int) -> None:
+        limits = self.limits
+        if template not in limits.allowed_templates:
+            raise template_not_allowed(self.tier, template, limits.allowed_templates)
+        if self.compute_left <= 0:
+            raise compute_quota_exceeded(self.used, limits.compute_units_monthly_limit, self.extra)
+        if running >= limits.max_concurrent_running:
+            raise concurrent_limit_exceeded(running, limits.max_concurrent_running)
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What is there: of an account, and of the whole platform. Adding up storage takes time, so it waits."""
-
-    running: int
-    storage_gib: Callable[[], int]
-    all_sandboxes: int
-    all_storage_gib: Callable[[], int]
+    def _check_duration(self, auto_stop_interval: int) -> None:
+        longest = self.limits.max_sandbox_duration_seconds
+        if longest > 0 and (auto_stop_interval == 0 or auto_stop_interval * 60 > longest):
+            raise duration_exceeded(self.tier, longest)
 
 
 class Plans:
-    """The plan of each account. Without ``plans=TIER`` in the profile nothing is enforced."""
+    """The plans of all accounts; one that nobody has asked for is made when somebody does.
 
-    def __init__(self, profile: Profile) -> None:
-        self._enforced = profile.plans is not None
-        self._credit = profile.credit
-        self._max_sandboxes = profile.max_sandboxes
-        self._max_storage = profile.max_storage
+    Args:
+        clock: tells the time in Unix seconds.
+        enforced: whether a plan refuses anything.
+        credit: compute-unit hours that a new plan has left; None for all of its tier's.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, enforced: bool = False, credit: float | None = None
+    ) -> None:
+        self._clock = clock
+        self._credit = credit
+        self.enforced = enforced
         self._plans: dict[str, Plan] = {}
 
-    def of(self, account: Account) -> Plan:
-        """Tell an account's plan."""
-        default = self._with_credit(TIERS[NEW_ACCOUNT_TIER]) if self._enforced else _LIMITLESS
-        return self._plans.get(account.id, default)
+    def of(self, account_id: str) -> Plan:
+        """Give an account's plan."""
+        if account_id not in self._plans:
+            self._plans[account_id] = self._new(account_id)
+        return self._plans[account_id]
 
-    def set(
-        self, account: Account, tier: str | None, overrides: Mapping[str, Any] | None, now: float
-    ) -> Plan:
-        """Change an account's plan: to a tier, with limits of its own, or both.
+    def change(self, account_id: str, tier: str | None, overrides: Mapping[str, Any] | None) -> Plan:
+        """Move an account to a tier, with that tier's limits, and then override some of them.
 
         Raises:
-            ApiError: 404 for an unknown tier, 422 for an unknown override or a value of another type.
+            ApiError: 404 for a tier that there is not, 422 for an override that makes no sense; nothing is
+                changed then.
         """
-        if tier is not None and tier not in TIERS:
-            raise not_found(f"TierTemplate '{tier}' not found.")
-        plan = self.of(account) if tier is None else self._with_credit(TIERS[tier])
-        if overrides:
-            plan = replace(plan, **_read_overrides(overrides), overrides=dict(overrides))
-        self._plans[account.id] = plan = replace(plan, updated=now)
+        plan = self.of(account_id)
+        limits = plan.limits
+        if tier is not None:
+            if tier not in TIERS:
+                raise not_found(f"TierTemplate '{tier}' not found.")
+            limits = TIERS[tier]
+        limits = _overridden(limits, overrides or {})
+        if plan.limits is _NOBODYS_WAY:
+            plan.overrides = None  # nobody has made them
+        # As the real server: a new tier alone leaves the old overrides told, though they hold no longer.
+        if tier is not None and overrides:
+            plan.overrides = dict(overrides)
+        elif overrides is not None and tier is None:
+            plan.overrides = {**(plan.overrides or {}), **overrides}
+        plan.tier, plan.limits, plan.updated = tier or plan.tier, limits, self._clock()
         return plan
 
-    def forget(self, account: Account) -> None:
-        """Forget the plan of an account that is gone."""
-        self._plans.pop(account.id, None)
+    def forget(self, account_id: str) -> None:
+        """Forget the plan of an account that is no more."""
+        self._plans.pop(account_id, None)
 
-    def check(self, account: Account, spec: SandboxSpec, use: Use) -> None:
-        """Refuse a create that the account's plan, or the platform's caps, do not allow.
+    def _new(self, account_id: str) -> Plan:
+        now = self._clock()
+        if not self.enforced:
+            told = {"max_concurrent_running": MAX_CONCURRENT_RUNNING}
+            return Plan(tier="custom", limits=_NOBODYS_WAY, created=now, updated=now, overrides=told)
+        plan = Plan(tier="free", limits=TIERS["free"], created=now, updated=now)
+        self._give_credit(plan)
+        return plan
 
-        Raises:
-            ApiError: 403, 402, 429 or 400 of the plan, 503 of the platform.
-        """
-        size = storage_gib(spec.storage_size)
-        if self._enforced:
-            _check_plan(self.of(account), spec, use, size)
-        if self._max_sandboxes is not None and use.all_sandboxes >= self._max_sandboxes:
-            raise platform_full("sandbox_cap_exceeded", "sandboxes", use.all_sandboxes, self._max_sandboxes)
-        if self._max_storage is not None and size and use.all_storage_gib() + size > self._max_storage:
-            used = use.all_storage_gib()
-            raise platform_full("global_storage_cap_exceeded", "storage (GiB)", used, self._max_storage)
+    def begin(self, account_id: str, tier: str) -> None:
+        """Let a new account begin with a tier other than free."""
+        now = self._clock()
+        plan = self._plans[account_id] = Plan(tier=tier, limits=TIERS[tier], created=now, updated=now)
+        self._give_credit(plan)
 
-    def _with_credit(self, plan: Plan) -> Plan:
-        if self._credit is None:
-            return plan
-        return replace(
-            plan, compute_units_monthly_used=max(0.0, plan.compute_units_monthly_limit - self._credit)
-        )
+    def _give_credit(self, plan: Plan) -> None:
+        if self._credit is not None:
+            missing = plan.compute_left - self._credit
+            plan.used, plan.extra = max(missing, 0.0), max(-missing, 0.0)
 
 
-def _check_plan(plan: Plan, spec: SandboxSpec, use: Use, size: int) -> None:
-    if spec.template not in plan.allowed_templates:
-        raise template_not_allowed(plan.tier, spec.template, plan.allowed_templates)
-    if plan.compute_left <= 0:
-        raise compute_quota_exceeded(plan.compute_units_monthly_used, plan.compute_units_monthly_limit)
-    if use.running >= plan.max_concurrent_running:
-        raise concurrent_limit_exceeded(use.running, plan.max_concurrent_running)
-    if size and use.storage_gib() + size > plan.storage_capacity_limit_gib:
-        raise storage_quota_exceeded(use.storage_gib(), size, plan.storage_capacity_limit_gib)
-    longest = plan.max_sandbox_duration_seconds
-    if longest and not 0 < spec.auto_stop_interval * 60 <= longest:
-        raise duration_exceeded(plan.tier, longest)
-
-
-def _read_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _overridden(limits: Limits, overrides: Mapping[str, Any]) -> Limits:
+    for name in overrides:
+        if name not in OVERRIDES:
+            raise invalid(f"Invalid override key: '{name}'. Allowed keys: {', '.join(sorted(OVERRIDES))}")
     for name, value in overrides.items():
-        kind = _OVERRIDES.get(name)
-        if kind is None:
-            raise invalid(f"Unknown override '{name}'. Allowed: {', '.join(sorted(_OVERRIDES))}")
-        right = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
-        if not right:
-            raise invalid(f"body -> overrides -> {name}: Input should be a valid {kind.__name__}")
-        found[name] = tuple(map(str, value)) if kind is list else value
-    return found
+        if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
+            raise invalid(f"Invalid override value for '{name}'.")
+    values: dict[str, Any] = dict(overrides)
+    if "allowed_templates" in values:
+        values["allowed_templates"] = tuple(values["allowed_templates"])
+    return replace(limits, **values)

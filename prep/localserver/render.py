@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prep.localserver.accounts import Account, ApiKey
-from prep.localserver.catalogue import storage_gib
+from prep.localserver.accounts import Account, ApiKey, Mail
 from prep.localserver.plans import Plan
+from prep.localserver.profile import Profile
 from prep.localserver.sandbox import Sandbox, Status
 
 Json = dict[str, Any]
 
+_VERIFY_URL = "http://localhost/auth/verify-email?token="
+"""Of the web app, which the real server knows by its settings."""
 _WHEN_READY = "Pod is Ready; Service Exists"
 _WHEN_FAILED = "Pod failed to become Ready"
 
@@ -51,6 +52,22 @@ def user(account: Account) -> Json:
     }
 
 
+def listed_user(account: Account) -> Json:
+    """Show an account as the list of users does."""
+    return {"id": account.id, "email": account.email, "role": account.role, "is_active": True}
+
+
+def verification(mail: Mail) -> Json:
+    """Show a mail to whoever may read it."""
+    return {
+        "user_id": mail.account_id,
+        "email": mail.email,
+        "token": mail.token,
+        "verify_url": _VERIFY_URL + mail.token,
+        "created_at": _offset_stamp(mail.sent),
+    }
+
+
 def new_api_key(key: ApiKey, secret: str) -> Json:
     """Show a key when it is made: the only time that its secret is told."""
     return _api_key(key, {"key": secret})
@@ -72,7 +89,7 @@ def _api_key(key: ApiKey, shown: Json) -> Json:
         "expires_at": stamp_or_none(key.expires),
         "scope": {
             "control_plane": key.scope.control_plane,
-            "data_plane": {"mode": key.scope.mode, "sandbox_ids": list(key.scope.sandbox_ids)},
+            "data_plane": {"mode": key.scope.data_plane, "sandbox_ids": list(key.scope.sandbox_ids)},
         },
     }
 
@@ -110,77 +127,87 @@ def sandbox_detail(box: Sandbox, now: float, base_url: str) -> Json:
     }
 
 
-def plan(account: Account, plan: Plan, now: float) -> Json:
+def plan(account_id: str, plan: Plan, now: float) -> Json:
     """Show an account's plan."""
     start, end = _billing_period(now)
+    limits = plan.limits
     return {
-        "id": f"plan{account.id.removeprefix('user')}",
-        "user_id": account.id,
+        "id": f"plan{account_id.removeprefix('user')}",
+        "user_id": account_id,
         "tier": plan.tier,
-        "compute_units_monthly_limit": plan.compute_units_monthly_limit,
-        "compute_units_monthly_used": plan.compute_units_monthly_used,
-        "storage_capacity_limit_gib": plan.storage_capacity_limit_gib,
-        "max_concurrent_running": plan.max_concurrent_running,
-        "max_sandbox_duration_seconds": plan.max_sandbox_duration_seconds,
-        "allowed_templates": list(plan.allowed_templates),
-        "grace_period_seconds": plan.grace_period_seconds,
+        "compute_units_monthly_limit": float(limits.compute_units_monthly_limit),
+        "compute_units_monthly_used": plan.used,
+        "storage_capacity_limit_gib": limits.storage_capacity_limit_gib,
+        "max_concurrent_running": limits.max_concurrent_running,
+        "max_sandbox_duration_seconds": limits.max_sandbox_duration_seconds,
+        "allowed_templates": limits.allowed_templates,
+        "grace_period_seconds": limits.grace_period_seconds,
         "overrides": plan.overrides,
         "billing_period_start": start,
         "billing_period_end": end,
         "grace_period_started_at": None,
         "warning_80_notified_at": None,
         "warning_100_notified_at": None,
-        "created_at": _offset_stamp(account.created),
-        "updated_at": _offset_stamp(plan.updated or account.created),
+        "created_at": _offset_stamp(plan.created),
+        "updated_at": _offset_stamp(plan.updated),
     }
 
 
-def usage(plan: Plan, now: float, *, running: int, storage_sizes: Iterable[str | None]) -> Json:
-    """Show what an account uses of its plan. Compute is not metered here: what is left stays."""
+def usage(plan: Plan, now: float, *, running: int, stored_gib: int) -> Json:
+    """Show what an account uses of its plan. Compute is not metered here: what is used stays as it began."""
     start, end = _billing_period(now)
-    quota, used = plan.storage_capacity_limit_gib, sum(storage_gib(size) for size in storage_sizes)
+    limits = plan.limits
+    limit, quota = float(limits.compute_units_monthly_limit), limits.storage_capacity_limit_gib
     return {
         "tier": plan.tier,
         "billing_period": {"start": start, "end": end},
         "compute": {
-            "compute_unit_hours": plan.compute_units_monthly_used,
-            "monthly_limit": plan.compute_units_monthly_limit,
-            "monthly_used": plan.compute_units_monthly_used,
-            "monthly_remaining": plan.compute_left,
-            "extra_remaining": 0.0,
-            "total_remaining": plan.compute_left,
+            "compute_unit_hours": plan.used,
+            "monthly_limit": limit,
+            "monthly_used": plan.used,
+            "monthly_remaining": max(limit - plan.used, 0.0),
+            "extra_remaining": plan.extra,
+            "total_remaining": max(limit - plan.used, 0.0) + plan.extra,
             "unit": "CU-hours",
         },
         "storage": {
             "gib_hours": 0.0,
-            "current_used_gib": used,
+            "current_used_gib": stored_gib,
             "total_quota_gib": quota,
-            "available_gib": quota - used,
+            "available_gib": quota - stored_gib,
             "unit": "GiB",
         },
         "limits": {
-            "max_concurrent_running": plan.max_concurrent_running,
+            "max_concurrent_running": limits.max_concurrent_running,
             "current_running": running,
-            "max_sandbox_duration_seconds": plan.max_sandbox_duration_seconds,
-            "allowed_templates": list(plan.allowed_templates),
+            "max_sandbox_duration_seconds": limits.max_sandbox_duration_seconds,
+            "allowed_templates": limits.allowed_templates,
         },
         "grace_period": {
             "active": False,
             "started_at": None,
             "expires_at": None,
-            "grace_period_seconds": plan.grace_period_seconds,
+            "grace_period_seconds": limits.grace_period_seconds,
         },
     }
 
 
-def verification_token(account: Account, token: str) -> Json:
-    """Show the token that confirms an account's address."""
+def platform_limits(profile: Profile, now: float, *, users: int, sandboxes: int, stored_gib: int) -> Json:
+    """Show the caps on the whole server, and what there is of each."""
     return {
-        "user_id": account.id,
-        "email": account.email,
-        "token": token,
-        "verify_url": f"http://localhost/auth/verify-email?token={token}",
-        "created_at": _offset_stamp(account.created),
+        "config": {
+            "max_registered_users": profile.max_users,
+            "max_total_sandboxes": profile.max_sandboxes,
+            "max_total_storage_gib": profile.max_storage,
+            "max_waitlist_applications": None,
+        },
+        "usage": {
+            "registered_users": users,
+            "total_sandboxes": sandboxes,
+            "total_storage_gib": stored_gib,
+            "waitlist_applications": 0,
+        },
+        "refreshed_at": stamp(now),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -53,11 +53,15 @@ class SandboxSpec:
 
 @dataclass(frozen=True)
 class Provision:
-    """One attempt to bring a sandbox up: when it began, when it ends (infinity: never), and how."""
+    """One attempt to bring a sandbox up: when it began, when it ends (infinity: never), and how.
+
+    `reached` is when the proxy reaches it, infinity for never.
+    """
 
     begins: float
     settles: float
     fails: bool = False
+    reached: float = math.inf
 
     @staticmethod
     def never(begins: float) -> Provision:
@@ -77,14 +81,14 @@ class Sandbox:
     provisions: list[Provision]
     foreign: bool = False
     """There from the start, part of nobody's run: kept out of the truth log."""
-    proxy_lag: float = 0.0
-    """Seconds from ready until the proxy reaches it."""
-    first_exec: float | None = None
-    """When a command in it answered first."""
     is_stopped: bool = False
     stopped_at: float | None = None
     delete_requested: float | None = None
     gone: float | None = None
+    used: float | None = None
+    """When the proxy last passed a request on to it."""
+    first_exec: float | None = None
+    """When a command in it first succeeded."""
 
     def status(self, now: float) -> Status:
         """Tell the status at a moment that is not before the last thing done with the sandbox."""
@@ -106,20 +110,25 @@ class Sandbox:
         """Tell when it first became ready, None if it has not yet."""
         return next(iter(self._settled(now, failed=False)), None)
 
-    def is_reachable(self, now: float) -> bool:
-        """Tell whether the proxy reaches it, given that it is ready."""
-        started = self.started_at(now)
-        return started is not None and now >= started + self.proxy_lag
-
-    def first_reachable(self, now: float) -> float | None:
-        """Tell when the proxy first reached it, None if it has not yet."""
-        ready = self.first_ready(now)
-        reached = None if ready is None else ready + self.proxy_lag
-        return reached if reached is not None and reached <= now else None
-
     def first_error(self, now: float) -> float | None:
         """Tell when it first turned error, None if it has not yet."""
         return next(iter(self._settled(now, failed=True)), None)
+
+    def is_reachable(self, now: float) -> bool:
+        """Tell whether the proxy reaches it at a moment at which it is ready."""
+        return self.provisions[-1].reached <= now
+
+    def first_reachable(self, now: float) -> float | None:
+        """Tell when the proxy first reached it, None if it has not yet."""
+        until = self._until(now)
+        return next((p.reached for p in self.provisions if p.reached <= until), None)
+
+    def stop(self, now: float) -> None:
+        """Note that it is stopped; what the proxy had not reached by then it reaches no more."""
+        self.is_stopped, self.stopped_at = True, now
+        last = self.provisions[-1]
+        if last.reached > now:
+            self.provisions[-1] = replace(last, reached=math.inf)
 
     def next_change(self, now: float) -> float | None:
         """Tell the next moment at which the status changes by itself, None if it stays."""
@@ -130,10 +139,14 @@ class Sandbox:
 
     def list_key(self, now: float) -> ListKey:
         """Give the sandbox's place in the list: status, last activity, creation (newest first), name."""
-        last_active = max(self.provisions[-1].begins, self.started_at(now) or self.created)
+        started, used = self.started_at(now) or self.created, self.used or self.created
+        last_active = max(self.provisions[-1].begins, started, used)
         return LIST_RANK[self.status(now)], -last_active, -self.created, self.name
 
     def _settled(self, now: float, *, failed: bool) -> list[float]:
-        # What is being deleted no longer becomes ready.
-        until = now if self.delete_requested is None else min(now, self.delete_requested)
+        until = self._until(now)
         return [p.settles for p in self.provisions if p.fails is failed and p.settles <= until]
+
+    def _until(self, now: float) -> float:
+        # What is being deleted no longer becomes ready.
+        return now if self.delete_requested is None else min(now, self.delete_requested)

@@ -64,10 +64,10 @@ def truth(sandbox: Sandbox, now: float) -> dict[str, Any]:
         "created": moment(sandbox.created),
         "ready": moment(sandbox.first_ready(now)),
         "error": moment(sandbox.first_error(now)),
-        "delete_requested": moment(sandbox.delete_requested),
-        "gone": moment(gone),
         "reachable": moment(sandbox.first_reachable(now)),
         "first_exec": moment(sandbox.first_exec),
+        "delete_requested": moment(sandbox.delete_requested),
+        "gone": moment(gone),
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from prep.localserver.accounts import Scope, is_email
@@ -30,14 +29,13 @@ _STORAGE_RULE = (
 _STORAGE_WITHOUT_PERSIST = "Value error, storage_size is only allowed when persist=true."
 _LABEL_RULE = "Each label filter must use key:value format."
 _MAX_KEY_LIFETIME = 31_536_000
+_DATA_PLANE_MODES = ("none", "all", "selected")
 _KINDS = {
     str: "Input should be a valid string",
     int: "Input should be a valid integer",
     bool: "Input should be a valid boolean",
     dict: "Input should be a valid dictionary",
-    list: "Input should be a valid list",
 }
-_MODES = ("all", "selected", "none")
 _REQUIRED = object()
 
 
@@ -148,7 +146,7 @@ def read_credentials(text: bytes) -> tuple[str, str]:
 
 
 def read_new_key(text: bytes) -> tuple[str, int | None, Scope]:
-    """Read the name, the lifetime (seconds) and the scope of a key to be made.
+    """Read the name, the lifetime in seconds and the scope of a key to be made.
 
     Raises:
         ApiError: 422 with all problems.
@@ -158,91 +156,83 @@ def read_new_key(text: bytes) -> tuple[str, int | None, Scope]:
     lifetime = body.field("expires_in", int, None)
     if lifetime is not None and not 1 <= lifetime <= _MAX_KEY_LIFETIME:
         body.problem("expires_in", f"Input should be from 1 to {_MAX_KEY_LIFETIME}")
-    scope = _read_scope(body, body.field("scope", dict, None))
+    scope = _scope(body, body.field("scope", dict, None) or {})
     body.check()
     return name, lifetime, scope
 
 
-def _read_scope(body: Body, given: Mapping[str, Any] | None) -> Scope:
-    if given is None:
-        return Scope()
-    control, data = given.get("control_plane", True), given.get("data_plane", {})
+def _scope(body: Body, wanted: Mapping[str, Any]) -> Scope:
+    control, data = wanted.get("control_plane", True), wanted.get("data_plane", {})
     if not isinstance(control, bool):
         body.problem("scope -> control_plane", _KINDS[bool])
-    mode, ids = (
-        (data.get("mode", "all"), data.get("sandbox_ids", [])) if isinstance(data, dict) else (None, [])
-    )
-    if mode not in _MODES:
-        body.problem("scope -> data_plane -> mode", "Input should be 'all', 'selected' or 'none'")
+    if not isinstance(data, dict):
+        body.problem("scope -> data_plane", _KINDS[dict])
+        data = {}
+    mode, ids = data.get("mode", "all"), data.get("sandbox_ids", [])
+    where = "scope -> data_plane"
+    if mode not in _DATA_PLANE_MODES:
+        body.problem(f"{where} -> mode", "Input should be 'none', 'all' or 'selected'")
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        body.problem("scope -> data_plane -> sandbox_ids", "Input should be a valid list")
-        ids = []
-    return Scope(bool(control), str(mode), tuple(ids))
+        body.problem(f"{where} -> sandbox_ids", "Input should be a valid list")
+    elif mode == "selected" and not ids:
+        body.problem(where, "Value error, sandbox_ids must be provided when data_plane.mode=selected.")
+    elif mode != "selected" and ids:
+        body.problem(where, "Value error, sandbox_ids is only allowed when data_plane.mode=selected.")
+    else:
+        return Scope(control_plane=control is True, data_plane=mode, sandbox_ids=tuple(dict.fromkeys(ids)))
+    return Scope()
 
 
 def read_token(text: bytes) -> str:
-    """Read the token that confirms an address.
+    """Read the token that verifies an address.
 
     Raises:
         ApiError: 422 if there is none.
     """
     body = Body(text)
-    token = body.field("token", str)
+    token: str = body.field("token", str)
     body.check()
-    return str(token)
+    return token
 
 
 def read_plan_change(text: bytes) -> tuple[str | None, dict[str, Any] | None]:
-    """Read what a plan shall become: a tier, overrides, or both.
+    """Read the tier and the overrides that a plan shall have, None for what stays.
 
     Raises:
-        ApiError: 422 with all problems.
+        ApiError: 422 with all problems, also for neither of the two.
     """
     body = Body(text)
     tier, overrides = body.field("tier", str, None), body.field("overrides", dict, None)
     if tier is None and overrides is None:
-        body.problem("", "Provide at least one of 'tier' or 'overrides'")
+        body.problem("", "Value error, At least one of 'tier' or 'overrides' must be provided.")
     body.check()
     return tier, overrides
 
 
-def read_command(text: bytes) -> str:
-    """Read the command that a sandbox is to run.
+def read_email(query: Mapping[str, str]) -> str:
+    """Read the address that is asked for.
 
     Raises:
         ApiError: 422 if there is none.
     """
-    body = Body(text)
-    command = body.field("command", str)
-    body.check()
-    return str(command)
-
-
-@dataclass(frozen=True)
-class ChatRequest:
-    """What a chat completion asks for."""
-
-    model: str
-    stream: bool
-    include_usage: bool
-
-
-def read_chat(text: bytes) -> ChatRequest:
-    """Read what a chat completion asks for; its messages need only be there.
-
-    Raises:
-        ApiError: 422 with all problems.
-    """
-    body = Body(text)
-    model, stream = body.field("model", str, "local"), body.field("stream", bool, False)
-    options = body.field("stream_options", dict, None) or {}
-    body.field("messages", list)
-    body.check()
-    return ChatRequest(model, stream, options.get("include_usage") is True)
+    if "email" not in query:
+        raise invalid("query -> email: Field required")
+    return query["email"]
 
 
 def read_page(query: Mapping[str, str], labels: Iterable[str]) -> tuple[int, int, dict[str, str]]:
     """Read a list's limit, offset and label filters.
+
+    Raises:
+        ApiError: 422 with all problems.
+    """
+    limit, offset = read_bounds(query)
+    filters = dict(_label_filter(label) for label in labels)
+    return limit, offset, filters
+
+
+def read_bounds(query: Mapping[str, str]) -> tuple[int, int]:
+    """Read a list's limit and offset.
 
     Raises:
         ApiError: 422 with all problems.
@@ -252,8 +242,7 @@ def read_page(query: Mapping[str, str], labels: Iterable[str]) -> tuple[int, int
     offset = _bounded(query, "offset", 0, least=0, most=2**63, problems=problems)
     if problems:
         raise invalid(*problems)
-    filters = dict(_label_filter(label) for label in labels)
-    return limit, offset, filters
+    return limit, offset
 
 
 def _bounded(

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from prep.localserver.accounts import Account, new_id
-from prep.localserver.catalogue import SMALLEST_TEMPLATE, STORAGE_SIZES, TEMPLATE_NAMES, storage_gib
+from prep.localserver.catalogue import SMALLEST_TEMPLATE, check_offered, storage_gib
 from prep.localserver.errors import (
-    ApiError,
-    bad_request,
-    create_refused,
     email_verification_required,
     invalid_transition,
     name_conflict,
+    sandbox_cap_exceeded,
     sandbox_not_found,
-    template_not_found,
+    sandbox_not_ready,
+    sandbox_unreachable,
+    storage_cap_exceeded,
 )
+from prep.localserver.fate import Fate
 from prep.localserver.names import Namer
-from prep.localserver.plans import Plans, Use
+from prep.localserver.plans import Plans
 from prep.localserver.profile import Profile
 from prep.localserver.sandbox import LIST_RANK, ListKey, Provision, Sandbox, SandboxSpec, Status
 
@@ -41,8 +42,8 @@ class World:
 
     Args:
         profile: what is drawn for each sandbox.
-        plans: what accounts may have.
         clock: tells the time in Unix seconds; must not go backwards.
+        plans: the plans that creates and starts are held to, where they are enforced.
         on_gone: called with each sandbox once it is gone.
     """
 
@@ -50,26 +51,24 @@ class World:
         self,
         profile: Profile,
         *,
-        plans: Plans,
         clock: Callable[[], float],
+        plans: Plans | None = None,
         on_gone: Callable[[Sandbox], None] = lambda _sandbox: None,
     ) -> None:
         self._profile = profile
-        self._plans = plans
         self._clock = clock
+        self._plans = plans or Plans(clock)
         self._on_gone = on_gone
-        self._ready = profile.stream("ready")
-        self._error = profile.stream("error")
-        self._never = profile.stream("never")
-        self._gone = profile.stream("gone")
-        self._proxy = profile.stream("proxy")
-        self._create = profile.stream("create")
-        self._namer = Namer(profile.stream("name"))
+        self._fate = Fate(profile)
+        self._namer = Namer(profile.draws("name"))
         self._sandboxes: dict[str, Sandbox] = {}
         self._keys: dict[str, ListKey] = {}
         self._lists: dict[str, list[tuple[ListKey, str]]] = defaultdict(list)
         self._names: dict[str, set[str]] = defaultdict(set)
+        self._stored: Counter[str] = Counter()
         self._changes: list[tuple[float, str]] = []
+        self._orphans: list[Sandbox] = []
+        self._have_run: set[str] = set()
 
     def advance(self) -> float:
         """Let all that has come due happen, and tell the time at which the world now stands."""
@@ -89,22 +88,28 @@ class World:
         """Create a sandbox, and tell it with the moment of its creation.
 
         Raises:
-            ApiError: 403 for an account that is not verified, 404 for an unknown template, 400 for a storage
-                size that the template does not offer, 409 for a name that is taken; and as the account's plan
-                and the profile say.
+            ApiError: 403 for an account that is not verified, 503 for a server that is full, 404 for an
+                unknown template, 400 for a storage size that the template does not offer, whatever the
+                account's plan refuses, 409 for a name that is taken; and as the profile says.
         """
         now = self.advance()
         if not account.is_verified:
             raise email_verification_required()
         taken = self._names[account.id]
         name = spec.name or self._namer.name(taken)
-        if refused := self._draw_refusal(spec.template, name, self.running(account)):
+        if refused := self._fate.refusal(spec.template, name, self.running(account)):
             raise refused
-        _check_offered(spec)
-        self._plans.check(account, spec, self._use(account))
+        self._check_caps(spec)
+        # As the real server: what needs storage looks at the template before the plan, all else after it.
+        if spec.persist:
+            check_offered(spec.template, spec.storage_size)
+        if self._plans.enforced:
+            plan = self._plans.of(account.id)
+            plan.check_create(spec, running=self.running(account), stored_gib=self._stored[account.id])
+        check_offered(spec.template, spec.storage_size)
         if name in taken:
             raise name_conflict(name)
-        sandbox = self._add(account, spec, name=name, created=now, provisions=[self._draw_provision(now)])
+        sandbox = self._add(account, spec, name=name, created=now, provisions=[self._fate.provision(now)])
         self._reindex(sandbox, now)
         return sandbox, now
 
@@ -137,7 +142,7 @@ class World:
             ApiError: 404 if there is none, 409 if it is neither ready nor in error.
         """
         sandbox, now = self._in_status(account, sandbox_id, _STOPPABLE, wanted=Status.STOPPED)
-        sandbox.is_stopped, sandbox.stopped_at = True, now
+        sandbox.stop(now)
         self._reindex(sandbox, now)
         return sandbox, now
 
@@ -145,11 +150,15 @@ class World:
         """Bring a stopped sandbox up again, which takes the time that the profile says.
 
         Raises:
-            ApiError: 404 if there is none, 409 if it is not stopped, cold or in error.
+            ApiError: 404 if there is none, 409 if it is not stopped, cold or in error, and what the plan
+                refuses.
         """
         sandbox, now = self._in_status(account, sandbox_id, _STARTABLE, wanted=Status.READY)
+        if self._plans.enforced:
+            spec, plan = sandbox.spec, self._plans.of(account.id)
+            plan.check_start(spec.template, spec.auto_stop_interval, running=self.running(account))
         sandbox.is_stopped = False
-        sandbox.provisions.append(self._draw_provision(now))
+        sandbox.provisions.append(self._fate.provision(now))
         self._reindex(sandbox, now)
         return sandbox, now
 
@@ -162,7 +171,7 @@ class World:
         deletable = tuple(status for status in Status if status is not Status.DELETING)
         sandbox, now = self._in_status(account, sandbox_id, deletable, wanted=Status.DELETING)
         sandbox.delete_requested = now
-        sandbox.gone = now + self._profile.gone.sample(self._gone)
+        sandbox.gone = self._fate.gone(now)
         self._reindex(sandbox, now)
 
     def running(self, account: Account) -> int:
@@ -170,48 +179,66 @@ class World:
         first_other = (LIST_RANK[Status.DELETING], float("-inf"), float("-inf"), "")
         return bisect_left(self._lists[account.id], (first_other, ""))
 
-    def owns_any(self, account: Account) -> bool:
-        """Tell whether an account has a sandbox, be it one that is being deleted."""
+    def reach(self, account: Account, sandbox_id: str) -> Sandbox:
+        """Find a sandbox that the proxy reaches, and note that it is in use.
+
+        Raises:
+            ApiError: 404 if there is none, 409 if it is not ready, 502 if the proxy does not reach it yet.
+        """
+        sandbox, now = self.get(account, sandbox_id)
+        if (current := sandbox.status(now)) is not Status.READY:
+            raise sandbox_not_ready(sandbox_id, current)
+        sandbox.used = now
+        self._reindex(sandbox, now)
+        if not sandbox.is_reachable(now):
+            raise sandbox_unreachable(sandbox_id)
+        return sandbox
+
+    def owns(self, account: Account, sandbox_ids: Iterable[str]) -> bool:
+        """Tell whether all these sandboxes are an account's."""
+        found = [self._sandboxes.get(sandbox_id) for sandbox_id in sandbox_ids]
+        return all(sandbox is not None and sandbox.owner_id == account.id for sandbox in found)
+
+    def has_run(self, account: Account) -> bool:
+        """Tell whether a sandbox of the account's has ever been ready."""
         self.advance()
-        return bool(self._lists[account.id])
+        return account.id in self._have_run
 
-    def total(self) -> int:
-        """Count the sandboxes of all accounts."""
-        return len(self._sandboxes)
-
-    def total_storage_gib(self) -> int:
-        """Add up the storage of all sandboxes, in GiB."""
-        return sum(storage_gib(sandbox.spec.storage_size) for sandbox in self._sandboxes.values())
-
-    def _use(self, account: Account) -> Use:
-        return Use(
-            running=self.running(account),
-            storage_gib=lambda: sum(map(storage_gib, self.storage_sizes(account))),
-            all_sandboxes=len(self._sandboxes),
-            all_storage_gib=self.total_storage_gib,
-        )
-
-    def storage_sizes(self, account: Account) -> list[str | None]:
-        """List the storage sizes of an account's sandboxes, None for each without storage."""
+    def orphan(self, account: Account) -> None:
+        """Forget an account's sandboxes, as the real server does: in the cluster they go on."""
         self.advance()
-        return [self._sandboxes[row].spec.storage_size for _, row in self._lists[account.id]]
+        for _, sandbox_id in self._lists.pop(account.id, []):
+            self._orphans.append(self._sandboxes.pop(sandbox_id))
+            del self._keys[sandbox_id]
+        self._names.pop(account.id, None)
+        self._stored.pop(account.id, None)
+
+    def stored_gib(self, account: Account) -> int:
+        """Tell the storage of an account's sandboxes, in GiB."""
+        self.advance()
+        return self._stored[account.id]
+
+    def totals(self) -> tuple[int, int]:
+        """Count the sandboxes of all accounts, and the GiB of their storage."""
+        self.advance()
+        return len(self._sandboxes), self._stored.total()
 
     def living(self) -> Iterable[Sandbox]:
-        """All sandboxes that are not gone."""
+        """All sandboxes that are not gone, those without an account among them."""
         self.advance()
-        return self._sandboxes.values()
+        return [*self._sandboxes.values(), *self._orphans]
 
     def add_foreign(self, account: Account) -> None:
         """Give an account the ready sandboxes of `foreign=N`, made in the hour before now."""
         now = self._clock()
-        rng = self._profile.stream("foreign")
+        rng = self._profile.draws("foreign")
         namer = Namer(rng)
         for number in range(self._profile.foreign):
             ready = now - rng.uniform(0, 3600)
             created = ready - self._profile.ready.sample(rng)
             spec = SandboxSpec(template=SMALLEST_TEMPLATE, labels=OTHER_LABELS[number % len(OTHER_LABELS)])
             name = namer.name(self._names[account.id])
-            provisions = [Provision(created, ready)]
+            provisions = [Provision(created, ready, reached=ready)]
             sandbox = self._add(account, spec, name=name, created=created, provisions=provisions)
             sandbox.foreign = True
             self._reindex(sandbox, now)
@@ -234,47 +261,34 @@ class World:
             spec=spec,
             created=created,
             provisions=provisions,
-            proxy_lag=self._profile.proxy.sample(self._proxy),
         )
         self._sandboxes[sandbox.id] = sandbox
         self._names[account.id].add(name)
+        self._stored[account.id] += storage_gib(spec.storage_size)
         return sandbox
 
-    def _draw_refusal(self, template: str, name: str, running: int) -> ApiError | None:
-        point = self._create.random()
-        for status, share in self._profile.create:
-            if point < share:
-                return create_refused(status, template=template, name=name, running=running)
-            point -= share
-        return None
-
-    def _draw_provision(self, now: float) -> Provision:
-        # Every stream is drawn from for every sandbox, so that one clause does not shift another's draws.
-        settles = now + self._profile.ready.sample(self._ready)
-        fails = self._error.random() < self._profile.error
-        is_stuck = self._never.random() < self._profile.never
-        return Provision.never(now) if is_stuck else Provision(now, settles, fails)
+    def _check_caps(self, spec: SandboxSpec) -> None:
+        (sandboxes, stored), profile = self.totals(), self._profile
+        if profile.max_sandboxes is not None and sandboxes >= profile.max_sandboxes:
+            raise sandbox_cap_exceeded(sandboxes, profile.max_sandboxes)
+        wanted = storage_gib(spec.storage_size)
+        if spec.persist and profile.max_storage is not None and stored + wanted > profile.max_storage:
+            raise storage_cap_exceeded(stored, wanted, profile.max_storage)
 
     def _reindex(self, sandbox: Sandbox, now: float) -> None:
         rows = self._lists[sandbox.owner_id]
         if old_key := self._keys.pop(sandbox.id, None):
             del rows[bisect_left(rows, (old_key, sandbox.id))]
-        if sandbox.status(now) is Status.DELETED:
+        status = sandbox.status(now)
+        if status is Status.READY:
+            self._have_run.add(sandbox.owner_id)
+        if status is Status.DELETED:
             del self._sandboxes[sandbox.id]
             self._names[sandbox.owner_id].discard(sandbox.name)
+            self._stored[sandbox.owner_id] -= storage_gib(sandbox.spec.storage_size)
             self._on_gone(sandbox)
             return
         self._keys[sandbox.id] = key = sandbox.list_key(now)
         insort(rows, (key, sandbox.id))
         if (change := sandbox.next_change(now)) is not None:
             heapq.heappush(self._changes, (change, sandbox.id))
-
-
-def _check_offered(spec: SandboxSpec) -> None:
-    if spec.template not in TEMPLATE_NAMES:
-        raise template_not_found(spec.template)
-    if spec.persist and spec.storage_size not in STORAGE_SIZES:
-        raise bad_request(
-            f"Storage size '{spec.storage_size}' is not allowed for template '{spec.template}'. "
-            f"Allowed sizes: {', '.join(STORAGE_SIZES)}"
-        )

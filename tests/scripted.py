@@ -18,7 +18,6 @@ from treadstone_user.transports.base import (
     Reply,
     Timing,
 )
-from treadstone_user.transports.dataplane import DataPlane
 from treadstone_user.transports.http import HttpTransport
 from treadstone_user.transports.places import Places
 
@@ -147,6 +146,5 @@ class Scripted:
 def accesses(*transports: Scripted, accounts: Sequence[str | None] = (None,)) -> Accesses:
     """The accounts of a run, each by a transport of its own; their other ways lead nowhere."""
     http = HttpTransport(base_url=NOWHERE, credential=None, places=Places(in_flight=1, starting=1))
-    plane = DataPlane(key=None)
     found = zip(accounts, transports, strict=True)
-    return Accesses(NOWHERE, [Access(account, transport, http, plane) for account, transport in found])
+    return Accesses(NOWHERE, [Access(account, transport, http, None) for account, transport in found])

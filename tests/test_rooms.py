@@ -67,6 +67,8 @@ ROWS: dict[str, set[str]] = {
         "transports.cli",
         "transports.credentials",
         "transports.dataplane",
+        "transports.channel",
+        "transports.outputs",
         "transports.http",
         "transports.launch",
         "transports.places",

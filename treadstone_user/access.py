@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from treadstone_user.assets import load_assets
@@ -11,7 +12,7 @@ from treadstone_user.binary import Binary
 from treadstone_user.clientwatch import usable_cores
 from treadstone_user.preflight import measure_startup, nowhere
 from treadstone_user.settings import read_base_url
-from treadstone_user.transports.base import ConfigError, Transport
+from treadstone_user.transports.base import AuthError, ConfigError, PreflightError, Transport
 from treadstone_user.transports.cli import CliTransport
 from treadstone_user.transports.credentials import Credential, find_credential
 from treadstone_user.transports.dataplane import DataPlane
@@ -22,19 +23,31 @@ from treadstone_user.transports.warm import warm_or_cold
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
 class Access:
     """How one account reaches the server.
 
     account: its e-mail address; None for that of the environment's credential.
     transport: what is measured. http: the same account over HTTP, for what the CLI has no command for.
-    plane: into its sandboxes, for which it takes an API key.
+    key: its API key; None for a login session.
     """
 
-    account: str | None
-    transport: Transport
-    http: HttpTransport
-    plane: DataPlane
+    def __init__(
+        self, account: str | None, transport: Transport, http: HttpTransport, key: str | None
+    ) -> None:
+        self.account = account
+        self.transport = transport
+        self.http = http
+        self._key = key
+
+    @cached_property
+    def plane(self) -> DataPlane:
+        """The way into the account's sandboxes. Raises `AuthError` without a key: it takes no session."""
+        return DataPlane(key=self._key)
+
+    def close(self) -> None:
+        """Close its connections into sandboxes."""
+        if "plane" in self.__dict__:
+            self.plane.close()
 
 
 class Accesses:
@@ -65,7 +78,15 @@ class Accesses:
         self.first.transport.close()
         self.first.http.close()
         for access in self:
-            access.plane.close()
+            access.close()
+
+
+def check_key(accesses: Accesses) -> None:
+    """Raise `PreflightError` where there is no API key, which alone opens the proxies of sandboxes."""
+    try:
+        accesses.first.plane  # noqa: B018 - made when it is first asked for
+    except AuthError as error:
+        raise PreflightError(f"exec and streams: {error}. Set TREADSTONE_API_KEY") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +184,14 @@ def connect(
             say=say,
         )
     if accounts is None:
-        plane = DataPlane(key=credential.api_key if credential else None)
-        return Accesses(base_url, [Access(None, cli or http, http, plane)])
+        key = credential.api_key if credential else None
+        return Accesses(base_url, [Access(None, cli or http, http, key)])
     return Accesses(base_url, [_with_key(email, key, cli, http) for email, key in accounts.keys.items()])
 
 
 def _with_key(email: str, key: str, cli: CliTransport | None, http: HttpTransport) -> Access:
     own = http.with_credential(Credential.of_key(key))
-    return Access(email, cli.with_key(key) if cli else own, own, DataPlane(key=key))
+    return Access(email, cli.with_key(key) if cli else own, own, key)
 
 
 def _without_detour(environment: Mapping[str, str], base_url: str) -> dict[str, str]:

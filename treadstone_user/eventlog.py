@@ -146,10 +146,10 @@ _NEEDS: dict[EventKind, tuple[str, ...]] = {
 """The fields without which a line does not say what it announces."""
 
 _TEXTS = {"ts", "worker", "sandbox_id", "template", "storage_size", "error_kind", "error", "last_status"}
-_TEXTS |= {"created_at", "started_at", "lost_worker", "account", "query", "path"}
+_TEXTS |= {"created_at", "started_at", "lost_worker", "account", "query", "path", "ended"}
 _WHOLES = {"seq", "task", "profile_idx", "http_status", "polls", "tries", "exit_code"}
 _WHOLES |= {"turn", "outputs", "characters", "tokens"}
-_FLAGS = {"persist", "submitted"}
+_FLAGS = {"persist", "submitted", "tokens_counted"}
 
 
 def read_events(path: Path) -> Iterator[Event]:

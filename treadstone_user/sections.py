@@ -81,7 +81,8 @@ class QueryRules:
 class StreamRules:
     """What stream users ask for, behind the proxy of a sandbox; times in seconds.
 
-    body: JSON; its texts may hold `$field` of the data's rows. timeout_sec: of a whole stream.
+    body: JSON; its texts may hold `$field` of the data's rows. timeout_sec: until the first output, and from
+        each one to the next.
     """
 
     path: str = EXEC_PATH

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from treadstone_user.access import Accesses
+from treadstone_user.access import Accesses, check_key
 from treadstone_user.assets import load_assets
 from treadstone_user.cleanup import list_all
 from treadstone_user.model import LABEL_KEY, SandboxStatus
@@ -66,6 +66,8 @@ def take_stock(accesses: Accesses, accounts: str | None, jobs: Iterable[Job]) ->
     wanted = set(jobs)
     if wanted <= {Job.LIFECYCLE}:
         return Stock()
+    if Job.STREAM in wanted:
+        check_key(accesses)
     if accounts is not None:
         stock = Stock(
             Stocked(one.id, one.email, one.proxy or accesses.proxy_of(one.id))

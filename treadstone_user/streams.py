@@ -15,7 +15,7 @@ from treadstone_user.sections import StreamRules
 from treadstone_user.steps import Report, Step, describe_failure
 from treadstone_user.stock import Stock, Stocked
 from treadstone_user.transports.base import CallError
-from treadstone_user.transports.dataplane import Streamed
+from treadstone_user.transports.outputs import Streamed
 
 REQUEST_TYPE = "stream"
 
@@ -104,7 +104,8 @@ class Streams:
 
 def _figures(streamed: Streamed) -> dict[str, Any]:
     """How a stream flowed, as its event tells it."""
-    gaps = streamed.gaps_ms
+    gaps = streamed.outputs - 1
+    flowing_ms = streamed.gaps_sum_ms
     return {
         "ended": streamed.ended,
         "total_ms": streamed.total_ms,
@@ -112,7 +113,8 @@ def _figures(streamed: Streamed) -> dict[str, Any]:
         "outputs": streamed.outputs,
         "characters": streamed.characters,
         "tokens": streamed.tokens,
-        "flowing_ms": float(sum(gaps)),
-        "mean_gap_ms": sum(gaps) / len(gaps) if gaps else None,
-        "longest_gap_ms": float(max(gaps)) if gaps else None,
+        "tokens_counted": streamed.tokens_counted,
+        "flowing_ms": flowing_ms,
+        "mean_gap_ms": flowing_ms / gaps if flowing_ms is not None else None,
+        "longest_gap_ms": streamed.gaps_max_ms,
     }

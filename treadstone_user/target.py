@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from treadstone_user.access import Accesses, connect, read_accounts
+from treadstone_user.access import Accesses, check_key, connect, read_accounts
 from treadstone_user.leftovers import tell_backstop, tell_leftovers
 from treadstone_user.localserver import LocalServer
 from treadstone_user.model import Task
@@ -81,6 +81,8 @@ def open_target(
         undo.callback(accesses.close)
         first = accesses.first
         check(first.transport, base_url=base_url, matrix=scenario.matrix, say=say)
+        if scenario.exec is not None:
+            check_key(accesses)
         planned = () if settings.steady else tasks(scenario)
         allowances = survey({one.account: one.http for one in accesses}, say=say if planned else _silent)
         foretold: dict[str, int] = {}

@@ -32,8 +32,6 @@ from treadstone_user.transports.base import (
     Reply,
     RequestTimeout,
     Timing,
-    api_error,
-    redact,
 )
 from treadstone_user.transports.credentials import Credential
 from treadstone_user.transports.places import Places
@@ -45,7 +43,6 @@ _CONNECT_SEC = 10.0
 _BLOCK = 65536
 _CONNECTIONS = 20_000
 """They are made as they are needed: a call that waited for one would wait unseen."""
-_SAID_LIMIT = 300
 _REPEATS = 3
 _LONGEST_RETRY_AFTER_SEC = 30.0
 _TRY_LATER = (429, 503)
@@ -71,20 +68,11 @@ class _Answer:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise BadOutput(f"status {self.status} and no JSON: {self._said()}") from error
+            raise BadOutput(f"status {self.status} and no JSON: {wire.said(self.body)}") from error
 
     def error(self) -> CallError:
         """The error that a status of 400 and above means."""
-        try:
-            content = json.loads(self.body)
-            inner = content.get("error", content)
-            message = str(inner.get("message", inner)) if isinstance(inner, dict) else str(inner)
-        except (ValueError, AttributeError):
-            message = self._said()
-        return api_error(self.status, redact(message[:_SAID_LIMIT]))
-
-    def _said(self) -> str:
-        return redact(self.body[:_SAID_LIMIT].decode("utf-8", errors="replace").strip() or "nothing")
+        return wire.read_error(self.status, self.body)
 
 
 class HttpTransport:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from treadstone_user.model import Sandbox, SandboxPage, Template
 from treadstone_user.quota import Allowance
-from treadstone_user.transports.base import BadOutput
+from treadstone_user.transports.base import ApiError, BadOutput, api_error, redact
+
+_SAID_LIMIT = 300
 
 
 def _field(data: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
@@ -108,3 +111,22 @@ def _number(data: Mapping[str, Any], name: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadOutput(f"{where}: {name!r} is missing or not a number")
     return float(value)
+
+
+def read_error(status: int, body: bytes) -> ApiError:
+    """The error that a status of 400 and above means, with the message of the API's envelope.
+
+    A body that is none, such as a proxy's page, is told as it stands, cut short.
+    """
+    try:
+        content = json.loads(body)
+        inner = content.get("error", content)
+        message = str(inner.get("message", inner)) if isinstance(inner, dict) else str(inner)
+    except (ValueError, AttributeError):
+        message = said(body)
+    return api_error(status, redact(message[:_SAID_LIMIT]))
+
+
+def said(body: bytes) -> str:
+    """The beginning of a body that cannot be read, for an error's text."""
+    return redact(body[:_SAID_LIMIT].decode("utf-8", errors="replace").strip() or "nothing")

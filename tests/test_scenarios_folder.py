@@ -17,6 +17,7 @@ SIZES = ("5Gi", "10Gi", "20Gi")
 SHIPPED = {
     # name: (concurrency, ready timeout in s, sandboxes of each template and storage size)
     "pilot_stateless": (5, 600, {("tiny", None): 15}),
+    "pilot_mixed": (5, 600, {("tiny", None): 6}),
     "stateless_burst": (10, 900, {("tiny", None): 100}),
     "stateless_burst_500": (20, 900, {("tiny", None): 500}),
     "stateful_burst": (5, 1800, {("large", "5Gi"): 20}),
@@ -35,6 +36,7 @@ SHIPPED = {
 }
 TOTALS = {
     "pilot_stateless": 15,
+    "pilot_mixed": 6,
     "stateless_burst": 100,
     "stateless_burst_500": 500,
     "stateful_burst": 20,

@@ -20,6 +20,7 @@ from treadstone_user.exitcode import ExitCode
 from treadstone_user.model import run_label
 from treadstone_user.transports.base import Conflict, NotFound
 
+CONFLICT = 409
 _GIVE_UP_SEC = 120.0
 _LOOK_SEC = 0.5
 
@@ -64,7 +65,11 @@ def remove(work: Work, admin: Login | None, *, keep_users: bool) -> ExitCode:
             take=lambda key, _: store.api_keys.remove(key),
         )
         if admin is not None:
+            before = len(work.failed)
             _remove_users(work, admin)
+            if any(failed.status == CONFLICT for failed in work.failed[before:]):
+                say("the server keeps accounts of which a sandbox has ever been ready: use them again, and")
+                say("next time say --keep-users, which leaves accounts and keys as they are")
     left = len(store.sandboxes) + (0 if keep_users else len(store.api_keys) + len(store.users))
     parts = (
         f"{counted(len(store.sandboxes), 'sandbox')}, {counted(len(store.api_keys), 'key')} and "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gevent
 
 from treadstone_user.model import Task, Variant
-from treadstone_user.plan import FixedPlan, Plan, SteadyPlan
+from treadstone_user.plan import FixedPlan, Plan, SteadyPlan, TurnPlan, is_turn
 
 TINY = Variant(0, "aio-sandbox-tiny", 100)
 
@@ -119,3 +119,37 @@ def test_a_user_killed_while_it_waits_takes_no_room() -> None:
     plan.resolved(Task(1, TINY))
     gevent.joinall([next_one], timeout=1)
     assert next_one.value == Task(2, TINY)
+
+
+def test_accounts_take_turns() -> None:
+    """Each with its tasks in order; who may not have an account's gets none of it."""
+    accounts = ["a", "b", "a", "a"]
+    tasks = [Task(number, TINY, account) for number, account in enumerate(accounts, start=1)]
+    plan = FixedPlan(tasks)
+    assert [plan.take(), plan.take(), plan.take()] == [tasks[0], tasks[1], tasks[2]]
+    assert plan.take(wait=False, may=lambda account: account == "b") is None
+    assert plan.take(wait=False, may=lambda account: account == "a") == tasks[3]
+
+
+def test_turns_are_numbered_below_0_and_end() -> None:
+    """One for each row; the plan finishes once each has its result, and one that is put back comes again."""
+    plan = TurnPlan(3)
+    turns = [plan.take(wait=False) for _ in range(4)]
+    assert [turn.number if turn else None for turn in turns] == [-1, -2, -3, None]
+    taken = [turn for turn in turns if turn is not None]
+    assert all(is_turn(turn) for turn in taken)
+    assert not is_turn(Task(1, TINY))
+    plan.put_back(taken[1])
+    assert plan.take(wait=False) == taken[1]
+    for turn in taken:
+        assert not plan.finished.is_set()
+        plan.resolved(turn)
+    assert plan.finished.is_set()
+
+
+def test_turns_without_end() -> None:
+    """Until the plan is closed."""
+    plan = TurnPlan(None)
+    assert [turn.number for _ in range(3) if (turn := plan.take()) is not None] == [-1, -2, -3]
+    plan.close()
+    assert plan.take() is None

@@ -163,7 +163,7 @@ def save_assets(store: Store, path: Path) -> None:
             os.fsync(file.fileno())
         temporary.chmod(_MODE)  # whatever lay there under that name
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 

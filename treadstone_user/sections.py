@@ -112,14 +112,18 @@ class Sections:
 
     def accounts(self) -> str | None:
         """The store of accounts."""
-        return self._file(self._fields, "accounts", "") if self._fields.has("accounts") else None
+        return self._file(self._fields, "accounts") if self._fields.has("accounts") else None
 
     def exec(self) -> ExecRules | None:
         """The command of each lifecycle; a text alone is the command."""
         value = self._fields.raw("exec")
         if value is None:
             return None
-        fields = self._part("exec", {"command": value} if isinstance(value, str) else value, _EXEC_KEYS)
+        if isinstance(value, str):
+            value = {"command": value}
+        fields = self._part("exec", value, _EXEC_KEYS)
+        if not isinstance(value, dict):
+            return None
         data = self._data(fields, "exec")
         command = fields.text("command", required=data is None)
         return ExecRules(
@@ -187,21 +191,19 @@ class Sections:
             join(path, "data"), {"file": value} if isinstance(value, str) else value, _DATA_KEYS
         )
         return DataSource(
-            file=self._file(part, "file", join(path, "data.")) or "",
+            file=self._file(part, "file") or "",
             order=self._choice(part, "order", _ORDERS, default="sequential"),
             on_end=self._choice(part, "on_end", _ENDS, default="cycle"),
             seed=part.whole("seed", rule="a whole number", allows=lambda n: True, default=1),
         )
 
-    def _file(self, fields: Fields, key: str, path: str) -> str | None:
+    def _file(self, fields: Fields, key: str) -> str | None:
         given = fields.text(key, required=True)
         if not given:
             return None
         found = self._find(given)
         if found is None:
-            self._problems.append(
-                f"{path}{key}: there is no file {shown(given)}, here or beside the scenario"
-            )
+            fields.wrong(key, f"there is no file {shown(given)}, here or beside the scenario")
         return str(found or given)
 
     def _choice(self, fields: Fields, key: str, choices: Sequence[str], *, default: str) -> str:

@@ -209,3 +209,27 @@ def test_ten_thousand_sandboxes_are_small_and_quick() -> None:
     assert time.monotonic() - began < 1  # it takes about 10 ms; the benchmark is elsewhere
     assert len(json.dumps(shown)) < 20_000
     assert shown["totals"]["deleted"] == 10_000
+
+
+def test_commands_queries_and_streams_are_counted_by_what_they_are() -> None:
+    """With mean and maximum of those that went well; nothing of them is a sandbox's state."""
+    live = Live(timeout_ms=1000)
+    for event in (
+        {"event": "exec_ok", "first_answer_ms": 1500.0, "sandbox_id": "a", "template": "t", "persist": False},
+        {"event": "query_ok", "query": "list", "latency_ms": 4.0},
+        {"event": "query_ok", "query": "list", "latency_ms": 8.0},
+        {"event": "query_err", "query": "list", "http_status": 500},
+        {"event": "stream_err", "path": "/x", "http_status": None, "error_kind": "stream_broken"},
+    ):
+        live.add({"t_ms": 100.0, **event})
+    shown = live.snapshot(200)
+    assert [tuple(row.values()) for row in shown["others"]] == [
+        ("exec", "first answer", 1, 0, 1500.0, 1500.0),
+        ("query", "list", 3, 1, 6.0, 8.0),
+        ("stream", "/x", 1, 1, None, None),
+    ]
+    assert shown["errors"] == [
+        {"step": "query", "error": "500", "count": 1},
+        {"step": "stream", "error": "stream_broken", "count": 1},
+    ]
+    assert shown["templates"] == []

@@ -65,7 +65,7 @@ def test_lifecycles_need_no_stock_and_streams_alone_need_one() -> None:
     assert len(take_stock(accesses(Scripted()), None, [Job.LIFECYCLE])) == 0
     assert len(take_stock(nothing, None, [Job.LIFECYCLE, Job.STREAM])) == 0
     assert len(take_stock(nothing, None, [Job.QUERY])) == 0
-    with pytest.raises(PreflightError, match="python -m prep.sandboxes"):
+    with pytest.raises(PreflightError, match=r"python -m prep\.sandboxes"):
         take_stock(nothing, None, [Job.STREAM])
 
 
@@ -81,5 +81,5 @@ def test_a_list_that_fails_is_told() -> None:
     def fail(_: int) -> None:
         raise api_error(500, "oops")
 
-    with pytest.raises(PreflightError, match="500 server_error: oops"):
+    with pytest.raises(PreflightError, match=r"500 server_error: oops"):
         take_stock(accesses(Scripted(on_list=fail)), None, [Job.QUERY])  # type: ignore[arg-type]

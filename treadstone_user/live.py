@@ -42,6 +42,53 @@ _ERRORS = {EventKind.CREATE_ERR: "create", EventKind.DELETE_ERR: "delete", Event
 _ERRORS |= {EventKind.EXEC_ERR: "exec", EventKind.QUERY_ERR: "query", EventKind.STREAM_ERR: "stream"}
 
 
+_OTHERS = {
+    EventKind.EXEC_OK: ("exec", "first_answer_ms"),
+    EventKind.EXEC_ERR: ("exec", None),
+    EventKind.QUERY_OK: ("query", "latency_ms"),
+    EventKind.QUERY_ERR: ("query", None),
+    EventKind.STREAM_OK: ("stream", "first_output_ms"),
+    EventKind.STREAM_ERR: ("stream", None),
+}
+"""What happens beside creating and waiting, and the milliseconds that are of interest of it."""
+
+
+class Others:
+    """Counts, means and maxima of commands, queries and streams, by what they are."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
+        self._longest: dict[tuple[str, str], float] = {}
+
+    def add(self, event: Event) -> None:
+        """Take in an event of one of these kinds."""
+        kind, figure = _OTHERS[EventKind(event["event"])]
+        name = event.get("query") or event.get("path") or "first answer"
+        counts = self._counts.setdefault((kind, name), Counter())
+        counts["count"] += 1
+        cut_off = event.get("error_kind") == "interrupted"  # by the run's end: the server did nothing wrong
+        counts["failed"] += figure is None and not cut_off
+        took_ms = event.get(figure) if figure is not None else None
+        if took_ms is not None:
+            counts["timed"] += 1
+            counts["sum_us"] += round(took_ms * 1000)
+            self._longest[kind, name] = max(took_ms, self._longest.get((kind, name), 0.0))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each; milliseconds are null where nothing has succeeded."""
+        return [
+            {
+                "kind": kind,
+                "name": name,
+                "count": counts["count"],
+                "failed": counts["failed"],
+                "mean_ms": round(counts["sum_us"] / counts["timed"] / 1000, 1) if counts["timed"] else None,
+                "max_ms": self._longest.get((kind, name)),
+            }
+            for (kind, name), counts in sorted(self._counts.items())
+        ]
+
+
 class Timeline:
     """How often something happened in each bin of time. Bins are merged as time goes on.
 
@@ -93,6 +140,7 @@ class Live:
         self._ready_ms = array("d")
         self._at_least_ms = array("d")
         self._totals: Counter[str] = Counter()
+        self._others = Others()
 
     def add(self, event: Event) -> None:
         """Take in an event."""
@@ -100,11 +148,13 @@ class Live:
         at = event.get("t_ms", self._last_ms)
         self._last_ms = max(self._last_ms, at)
         self._totals[kind] += 1
-        if kind in _ERRORS:
+        if kind in _ERRORS and event.get("error_kind") != "interrupted":
             self._errors[_ERRORS[EventKind(kind)], error_key(event)] += 1
         elif kind in _FAILED and kind != EventKind.INTERRUPTED:
             self._errors["wait", _why(event)] += 1
-        if kind == EventKind.CREATE_SUBMITTED:
+        if kind in _OTHERS:
+            self._others.add(event)
+        elif kind == EventKind.CREATE_SUBMITTED:
             self._sent_ms[event["task"]] = at
             self._enter(event, at, State.STARTING)
             self._changes.add("created", at)
@@ -191,6 +241,7 @@ class Live:
                 {"step": step, "error": error, "count": count}
                 for (step, error), count in sorted(self._errors.items())
             ],
+            "others": self._others.rows(),
             "time_to_ready_ms": censored(self._ready_ms, [*self._at_least_ms, *self._waited(until)]),
             "histogram": histogram(self._ready_ms),
         }

@@ -125,6 +125,10 @@ def rows(view: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"what": f"error in {row['step']}: {row['error']}", "count": row["count"], **_blank()}
         for row in live["errors"]
     ]
+    found += [
+        {"what": f"{row['kind']} {row['name']}: {row['failed']} failed", "count": row["count"], **_blank()}
+        for row in live["others"]
+    ]
     if cleanup is not None and cleanup["ran"]:
         what = "clean-up: all gone" if cleanup["verified"] else "clean-up: still to be removed"
         found.append({"what": what, "count": cleanup["remaining"], **_blank()})

@@ -41,12 +41,17 @@ function table(place, heads, rows) {
 
 // What a stranger should read first.
 
+// A run of queries or streams alone makes no sandboxes.
+const makesSandboxes = (run) => run.planned !== 0;
+
 function left(run) {
   const cleanup = run.cleanup;
+  if (!makesSandboxes(run)) return false;
   return run.phase === "finished" && cleanup && (!cleanup.ran || !cleanup.verified);
 }
 
 function headline(run) {
+  if (!makesSandboxes(run)) return answered(run);
   const now = run.live.totals;
   const of = run.planned === null ? "" : ` of ${number(run.planned)}`;
   const got = run.live.got_ready_total;
@@ -68,6 +73,12 @@ function headline(run) {
   const parts = [`${number(got)}${of} sandboxes ready`, `${number(now.starting)} starting`];
   if (now.failed) parts.push(`${number(now.failed)} failed`);
   return parts.join(", ");
+}
+
+function answered(run) {
+  const sum = (name) => run.live.others.reduce((total, row) => total + row[name], 0);
+  const failed = sum("failed");
+  return `${number(sum("count"))} queries and streams, ${failed ? `${number(failed)} failed` : "none failed"}`;
 }
 
 function advice(run) {
@@ -194,10 +205,19 @@ function errors(live) {
   fill(at("errors"), made);
 }
 
+function others(live) {
+  at("others-part").hidden = !live.others.length;
+  const ms = (value) => (value === null ? "–" : `${value.toFixed(1)} ms`);
+  table(at("others"), ["", "", "count", "failed", "mean", "longest"], live.others.map((row) => [
+    row.kind, row.name, number(row.count), number(row.failed), ms(row.mean_ms), ms(row.max_ms),
+  ]));
+}
+
 function cleanup(run) {
   const done = run.cleanup;
   const say = (text, kind) => fill(at("cleanup"), make("p", text, ...(kind ? [kind] : [])));
   if (!done) say("It begins when the run ends, and deletes what carries the run's label until none is left.");
+  else if (!makesSandboxes(run)) say("There is nothing to clean up: the run makes no sandboxes.");
   else if (!done.ran) say(`It did not run (${done.reason}): the sandboxes stay; ${run.remedy}`, "bad");
   else if (done.verified) say(`All ${plural(done.found, "sandbox")} that were found are gone; the server's whole list shows none left.`, "good");
   else if (run.phase !== "finished") say(`Pass ${done.passes}: ${plural(done.found, "sandbox")} found, ${number(done.remaining)} still to go.`);
@@ -252,7 +272,7 @@ function show(view) {
   const run = view.run;
   at("run").hidden = run === null || view.preparing;
   const failed = run && (left(run) || ["failed", "incomplete"].includes(run.ending) ||
-    (run.phase === "finished" && run.live.failed_total > 0));
+    (run.phase === "finished" && (run.live.failed_total > 0 || run.live.others.some((row) => row.failed > 0))));
   at("phase").classList.toggle("bad", Boolean(!view.preparing && (failed || view.problem)));
   if (view.preparing) {
     at("phase").textContent = "starting";
@@ -280,6 +300,7 @@ function show(view) {
   table(at("templates"), ["template", "submitted", ...STATES],
     run.live.templates.map((row) => [row.template, number(row.submitted), ...STATES.map((state) => number(row[state]))]));
   errors(run.live);
+  others(run.live);
   cleanup(run);
   client(run);
   files(run);

@@ -56,6 +56,7 @@ ROWS: dict[str, set[str]] = {
         "cleanups",
         "pollers",
         "owners",
+        "dealing",
         "stock",
         "commands",
         "queries",

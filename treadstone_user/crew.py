@@ -15,12 +15,12 @@ import gevent
 from gevent.event import Event as Flag
 
 from treadstone_user import __version__
+from treadstone_user.dealing import Dealing
 from treadstone_user.eventlog import EventLog, describe_task, read_events
 from treadstone_user.load import DRAIN_SEC
 from treadstone_user.member import Member, State
 from treadstone_user.messages import Answer, Assignment, Join, Message, Refusal, Report
-from treadstone_user.model import TASK_ENDS, Event, EventKind, Task
-from treadstone_user.owners import Owners
+from treadstone_user.model import TASK_ENDS, Event, EventKind
 from treadstone_user.plan import Plan, is_turn
 from treadstone_user.shares import deal
 from treadstone_user.verdict import pool_clients
@@ -60,9 +60,7 @@ class Crew:
         say: Callable[[str], None],
     ) -> None:
         self._run_id = run_id
-        self._plan = plan
-        self._turns = turns
-        self._owners = Owners()
+        self._dealing = Dealing(plan, turns)
         self._log = log
         self._budget = budget
         self._assignment = assignment
@@ -163,19 +161,11 @@ class Crew:
         member.has_users = member.has_users or report.want > 0
         for number in report.done:
             if (task := member.in_hand.pop(number, None)) is not None:
-                self._owners.release(task)
-                self._plan_of(task).resolved(task)
-
-    def _plan_of(self, task: Task) -> Plan:
-        return self._turns if self._turns is not None and is_turn(task) else self._plan
+                self._dealing.resolved(task)
 
     def _on_drained(self, member: Member, client: Mapping[str, Any]) -> None:
         member.state, member.client = State.DRAINED, client
-        # Never begun: somebody else gets them, in their order.
-        for task in reversed(member.in_hand.values()):
-            self._owners.release(task)
-            self._plan_of(task).put_back(task)
-        member.in_hand.clear()
+        self._dealing.put_back(member)
         if not self._closing:
             self._say(f"{member.title} has left; it began {len(member.submitted)} sandboxes")
         self._share_out()
@@ -187,16 +177,7 @@ class Crew:
     def _deal(self) -> None:
         """Give tasks to all who want some, as long as there are any."""
         for member in self._working():
-            before = len(member.dealt)
-            while member.room > 0 and (task := self._owners.take(self._plan, member.name)) is not None:
-                member.hand(task)
-            while (
-                self._turns is not None
-                and member.room_for_turns > 0
-                and (task := self._turns.take(wait=False)) is not None
-            ):
-                member.hand(task)
-            if len(member.dealt) > before:
+            if self._dealing.deal(member):
                 self._answer(member)
 
     def _share_out(self) -> None:
@@ -239,9 +220,7 @@ class Crew:
         """Deal no more tasks, and have all workers end what they have begun; returns at once."""
         if not self._closing:
             self._closing = True
-            self._plan.close()
-            if self._turns is not None:
-                self._turns.close()
+            self._dealing.close()
             for member in self._working():
                 self._answer(member)
 
@@ -301,8 +280,7 @@ class Crew:
                 submitted=task.number in member.submitted,
             )
         for task in member.in_hand.values():
-            self._owners.release(task)
-            self._plan_of(task).resolved(task)
+            self._dealing.resolved(task)
         member.in_hand.clear()
         self._say(f"{member.title} is lost ({reason}): {len(open_tasks)} tasks in its hands end with it")
         self._share_out()

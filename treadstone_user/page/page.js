@@ -208,8 +208,8 @@ function errors(live) {
 function others(live) {
   at("others-part").hidden = !live.others.length;
   const ms = (value) => (value === null ? "–" : `${value.toFixed(1)} ms`);
-  table(at("others"), ["", "", "count", "failed", "mean", "longest"], live.others.map((row) => [
-    row.kind, row.name, number(row.count), number(row.failed), ms(row.mean_ms), ms(row.max_ms),
+  table(at("others"), ["", "count", "failed", "mean", "longest"], live.others.map((row) => [
+    `${row.kind} ${row.name}`, number(row.count), number(row.failed), ms(row.mean_ms), ms(row.max_ms),
   ]));
 }
 

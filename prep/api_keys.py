@@ -80,6 +80,8 @@ def make_keys(work: Work, *, name: str, scope: dict[str, Any] | None, lifetime_s
     work.run(
         "keys", users, make, name=lambda user: user.email, take=lambda _, key: store.api_keys.append(key)
     )
+    place = {user.email: number for number, user in enumerate(store.users)}
+    store.api_keys.sort(key=lambda key: place.get(key.email, len(place)))
     line = f"{counted(len(store.api_keys), 'key')} for {counted(len(store.users), 'account')}"
     return work.end(
         line, f"python -m prep.sandboxes --store {work.path}, or `accounts: {work.path}` in a scenario"

@@ -2,7 +2,8 @@
 
 Its argument is a JSON object: `proxies`, the addresses to read from; `apart_sec`, how long after each other
 they begin; `key`; `stream`, further arguments of `DataPlane.stream`; `stop_sec`, after how long streams are
-told to stop. On its standard output it tells an object for each proxy.
+told to stop. On its standard output it tells an object for each proxy; `sent` is when the request was, in Unix
+seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def _told(streamed: Streamed) -> dict[str, Any]:
 def _read(plane: DataPlane, proxy: str, wanted: dict[str, Any]) -> dict[str, Any]:
     end = time.monotonic() + wanted.get("stop_sec", 1e9)
     try:
-        return _told(plane.stream(proxy, stop=lambda: time.monotonic() > end, **wanted["stream"]).value)
+        reply = plane.stream(proxy, stop=lambda: time.monotonic() > end, **wanted["stream"])
+        sent = reply.timing.started + time.time() - time.monotonic()
+        return _told(reply.value) | {"sent": sent}
     except CallError as error:
         streamed = getattr(error, "streamed", None)
         return {"error": str(error), "kind": error.kind} | (_told(streamed) if streamed else {})

@@ -2,8 +2,8 @@
 
 Its argument is a JSON object: `proxies`, the addresses to read from; `apart_sec`, how long after each other
 they begin; `key`; `stream`, further arguments of `DataPlane.stream`; `stop_sec`, after how long streams are
-told to stop. On its standard output it tells an object for each proxy; `sent` is when the request was, in Unix
-seconds.
+told to stop. On its standard output it tells an object for each proxy; `sent` is when the request was, in
+Unix seconds.
 """
 
 from __future__ import annotations

@@ -255,3 +255,21 @@ def test_the_class_picker_picks(prep: Prep, tmp_path: Path) -> None:
         web.stop()
         run.until(lambda run: (run.only.path / "summary.json").exists())
         assert (run.only.run["jobs"], run.only.overall["submitted"]) == (["query"], 0)
+
+
+def test_the_form_changes_what_users_do(tmp_path: Path) -> None:
+    """A scenario that the web UI chooses brings its user classes along, also where workers have them."""
+    port = free_port()
+    web = WebUi(port)
+    arguments = ["--web-port", str(port), "--web-host", "127.0.0.1", "--local", *HTTP, "--processes", "2"]
+    with Run(tmp_path, *arguments) as run:
+        run.until_said("2 workers connected")
+        run.until(lambda _: web.is_up())
+        web.start(5, scenario="pilot_mixed")
+        run.until(lambda run: any((result.path / "summary.json").exists() for result in run.all))
+        result = run.only
+        assert (result.run["jobs"], result.overall["ready"]) == (["lifecycle", "query", "stream"], 6)
+        assert '{"QueryUser": 1, "StreamUser": 1, "TreadstoneUser": 3}' in run.output
+        assert result.summary["queries"]
+        assert result.summary["streams"]
+        assert (result.overall["exec_ok"], result.summary["cleanup"]["verified"]) == (6, True)

@@ -104,19 +104,19 @@ def test_documents_are_put_into_a_real_store(tmp_path: Path) -> None:
     with S3(tmp_path / "s3") as s3:
         code, said = _upload(tmp_path, docs, s3.environment)
         assert (code, "8 failed" in said, "NoSuchBucket" in said) == (1, True, True)
-        code, said = _upload(tmp_path, docs, s3.environment, "--make-bucket", "--prefix", "a b/")
+        code, said = _upload(tmp_path, docs, s3.environment, "--make-bucket", "--prefix", "a +&=/")
         assert code == 0, said
-        put = s3.folder / "inbox" / "a b"
+        put = s3.folder / "inbox" / "a +&="
         for row in json_lines(docs / "documents.jsonl"):
             assert (put / row["path"]).read_bytes() == (docs / row["path"]).read_bytes()
         rows = json_lines(docs / "uploaded.jsonl")
         assert {row["url"] for row in rows} == {
-            f"{s3.url}/inbox/a%20b/{row['path']}" for row in json_lines(docs / "documents.jsonl")
+            f"{s3.url}/inbox/a%20%2B%26%3D/{row['path']}" for row in json_lines(docs / "documents.jsonl")
         }
         for path in put.iterdir():
             os.utime(path, (1, 1))
         (docs / "doc-200-0001.txt").write_text("changed")
-        assert _upload(tmp_path, docs, s3.environment, "--make-bucket", "--prefix", "a b/")[0] == 0
+        assert _upload(tmp_path, docs, s3.environment, "--make-bucket", "--prefix", "a +&=/")[0] == 0
         changed = [path.name for path in put.iterdir() if path.stat().st_mtime > 2]
         assert changed == ["doc-200-0001.txt"]
 

@@ -205,6 +205,42 @@ def test_s3_signs_amazons_examples(vector: Vector, monkeypatch: pytest.MonkeyPat
     assert request.headers["X-Amz-Content-SHA256"] == hashlib.sha256(vector.body.encode()).hexdigest()
 
 
+WRITTEN = [
+    ("a blank in a query", "/list?prefix=a+b", "/list?prefix=a%20b"),
+    ("what requests leaves as it is", "/a+b&c=d@e?q=x:y/z", "/a%2Bb%26c%3Dd%40e?q=x%3Ay%2Fz"),
+    ("what is encoded already", "/%E1%88%B4/100%25?q=%2B", "/%E1%88%B4/100%25?q=%2B"),
+    ("a question without an answer", "/?lifecycle", "/?lifecycle"),
+]
+
+
+@pytest.mark.parametrize(("url", "sent"), [row[1:] for row in WRITTEN], ids=[row[0] for row in WRITTEN])
+def test_s3_gets_addresses_as_it_will_write_them(url: str, sent: str) -> None:
+    """It encodes what it decoded before it verifies: another spelling would be another signature."""
+    auth = AwsAuth(S3_ID, S3_KEY, service="s3", region="us-east-1")
+    assert auth(_prepared("GET", BUCKET + url)).url == BUCKET + sent
+
+
+HOSTS = [
+    ("https://gateway.test/", "gateway.test"),
+    ("https://gateway.test:443/", "gateway.test"),
+    ("http://gateway.test:443/", "gateway.test:443"),
+    ("http://me:pass@gateway.test:8080/", "gateway.test:8080"),
+]
+
+
+@pytest.mark.parametrize(("url", "host"), HOSTS)
+def test_tc3_signs_the_host_that_is_sent(url: str, host: str) -> None:
+    """Without the scheme's own port and what stands before an @; and a GET has the type it may have."""
+    signed = {"content-type": "application/x-www-form-urlencoded", "host": host}
+    auth = Tc3Auth(TC3_ID, TC3_KEY, service="cvm", clock=lambda: TC3_AT, token="t0ken")
+    request = auth(_prepared("GET", url))
+    digest = hashlib.sha256(tc3_canonical_request(request, signed).encode()).hexdigest()
+    to_sign = f"TC3-HMAC-SHA256\n{TC3_AT}\n2019-02-25/cvm/tc3_request\n{digest}"
+    expected = tc3_signature(TC3_KEY, "2019-02-25", "cvm", to_sign)
+    assert request.headers["Authorization"].endswith(f"SignedHeaders=content-type;host, Signature={expected}")
+    assert request.headers["X-TC-Token"] == "t0ken"
+
+
 def test_a_session_token_is_sent_and_signed() -> None:
     """Temporary credentials are worth nothing without it."""
     environment = {"AWS_ACCESS_KEY_ID": ID, "AWS_SECRET_ACCESS_KEY": KEY, "AWS_SESSION_TOKEN": "t0ken"}
@@ -220,7 +256,9 @@ def test_keys_come_from_the_environment_and_are_shown_nowhere() -> None:
         AwsAuth.from_environment({"AWS_ACCESS_KEY_ID": ID}, service="s3")
     with pytest.raises(ConfigError, match="TENCENTCLOUD_SECRET_ID and TENCENTCLOUD_SECRET_KEY must be set"):
         Tc3Auth.from_environment({}, service="cvm")
-    tc3 = Tc3Auth.from_environment({"TC3_SECRET_ID": TC3_ID, "TC3_SECRET_KEY": TC3_KEY}, service="cvm")
+    environment = {"TC3_SECRET_ID": TC3_ID, "TC3_SECRET_KEY": TC3_KEY, "TC3_TOKEN": "t0ken"}
+    tc3 = Tc3Auth.from_environment(environment, service="cvm")
+    assert tc3(_prepared("GET", "https://gateway.test/")).headers["X-TC-Token"] == "t0ken"
     assert TC3_KEY not in repr(tc3)
     assert KEY not in repr(AwsAuth(ID, KEY, service="s3", region="x"))
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -23,8 +23,17 @@ from requests.auth import AuthBase
 from treadstone_user.transports.base import ConfigError
 
 _TC3 = "TC3-HMAC-SHA256"
-_UNSIGNED = {"accept", "accept-encoding", "connection", "content-length", "user-agent"}
-"""Headers that requests adds by itself and proxies change."""
+_UNSIGNED = {
+    "accept",
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-length",
+    "cookie",
+    "user-agent",
+}
+"""Headers that requests or a session adds by itself and proxies change."""
+_OWN_PORTS = {"http": 80, "https": 443}
 
 
 class Tc3Auth(AuthBase):
@@ -34,7 +43,7 @@ class Tc3Auth(AuthBase):
     X-TC-Action where there is one.
 
     service: the product, such as ``cvm``. action, version, region: sent as X-TC-... headers, where given.
-    clock: Unix seconds.
+    token: of temporary credentials. clock: Unix seconds.
     """
 
     def __init__(
@@ -46,12 +55,18 @@ class Tc3Auth(AuthBase):
         action: str | None = None,
         version: str | None = None,
         region: str | None = None,
+        token: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._secret_id = secret_id
         self._secret_key = secret_key
         self._service = service
-        self._told = {"X-TC-Action": action, "X-TC-Version": version, "X-TC-Region": region}
+        self._told = {
+            "X-TC-Action": action,
+            "X-TC-Version": version,
+            "X-TC-Region": region,
+            "X-TC-Token": token,
+        }
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -61,10 +76,11 @@ class Tc3Auth(AuthBase):
     def from_environment(cls, environment: Mapping[str, str], **more: Any) -> Self:
         """With TC3_SECRET_ID and TC3_SECRET_KEY, or TENCENTCLOUD_SECRET_ID and TENCENTCLOUD_SECRET_KEY.
 
-        Raises `ConfigError` where they lack.
+        Temporary ones have a token in TC3_TOKEN or TENCENTCLOUD_TOKEN. Raises `ConfigError` where keys lack.
         """
         prefix = "TC3" if "TC3_SECRET_ID" in environment else "TENCENTCLOUD"
-        return cls(*_keys(environment, f"{prefix}_SECRET_ID", f"{prefix}_SECRET_KEY"), **more)
+        keys = _keys(environment, f"{prefix}_SECRET_ID", f"{prefix}_SECRET_KEY")
+        return cls(*keys, token=environment.get(f"{prefix}_TOKEN") or None, **more)
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         """Sign a request."""
@@ -72,7 +88,9 @@ class Tc3Auth(AuthBase):
         headers = request.headers
         headers.update({name: value for name, value in self._told.items() if value is not None})
         headers["X-TC-Timestamp"] = str(now)
-        headers.setdefault("Content-Type", "application/json; charset=utf-8")
+        # It is signed, so it has to be there; a GET may have no other.
+        plain = "application/x-www-form-urlencoded" if request.method == "GET" else "application/json"
+        headers.setdefault("Content-Type", plain)
         signed = {"content-type": headers["Content-Type"], "host": _host(request)}
         if "X-TC-Action" in headers:
             signed["x-tc-action"] = headers["X-TC-Action"]
@@ -115,7 +133,9 @@ def tc3_signature(secret_key: str, date: str, service: str, to_sign: str) -> str
 class AwsAuth(AuthBase):
     """AWS Signature Version 4, by botocore; for ``s3``, also of MinIO and others, with the rules of S3.
 
-    It signs all headers but those that requests adds by itself. token: of temporary credentials.
+    It signs all headers but those that requests adds by itself. The query goes out encoded as the protocol
+    has it, and so does the path for S3, which encodes what it got once more before it verifies.
+    token: of temporary credentials.
     """
 
     def __init__(
@@ -141,11 +161,12 @@ class AwsAuth(AuthBase):
             *_keys(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
             service=service,
             region=region or found,
-            token=environment.get("AWS_SESSION_TOKEN"),
+            token=environment.get("AWS_SESSION_TOKEN") or None,
         )
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         """Sign a request."""
+        request.url = _encoded(request.url or "", path_too=self._service == "s3")
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _UNSIGNED}
         signed = AWSRequest(request.method, request.url, headers, _body(request))
         self._signer.add_auth(signed)
@@ -178,7 +199,23 @@ def _keys(environment: Mapping[str, str], *names: str) -> list[str]:
 
 
 def _host(request: PreparedRequest) -> str:
-    return request.headers.get("Host") or urlsplit(request.url or "").netloc
+    """The header as it will be sent: with the port where it is not the scheme's own."""
+    parts = urlsplit(request.url or "")
+    host = parts.netloc.rpartition("@")[2]
+    return request.headers.get("Host") or host.removesuffix(f":{_OWN_PORTS.get(parts.scheme)}")
+
+
+def _encoded(url: str, *, path_too: bool) -> str:
+    parts = urlsplit(url)
+    pairs = [pair.partition("=") for pair in parts.query.replace("+", " ").split("&")]
+    query = "&".join(_encode(name) + equals + _encode(value) for name, equals, value in pairs)
+    path = _encode(parts.path, kept="/") if path_too else parts.path
+    return parts._replace(path=path, query=query).geturl()
+
+
+def _encode(text: str, *, kept: str = "") -> str:
+    """All but unreserved characters (RFC 3986, 2.3) encoded, whatever was encoded before."""
+    return quote(unquote_to_bytes(text), safe=f"-._~{kept}")
 
 
 def _body(request: PreparedRequest) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 from requests.exceptions import ConnectionError as NoConnection
-from requests.exceptions import RequestException, Timeout
+from requests.exceptions import InvalidHeader, RequestException, Timeout
 
 from treadstone_user.retry import backoff
 from treadstone_user.transports.base import (
@@ -106,6 +106,9 @@ class Api:
             raise RequestTimeout(f"no answer within {self._timeout_sec:g} s") from error
         except NoConnection as error:
             raise ConnectError(f"{self.base_url} cannot be reached") from error
+        except InvalidHeader:
+            # requests would repeat the header, and that is the secret.
+            raise BadOutput("its key holds what no request can carry") from None
         except RequestException as error:
             raise BadOutput(redact(str(error)[:_SAID_LIMIT])) from error
         if response.status_code >= 300:

@@ -54,12 +54,13 @@ def run_batch[T, R](
     save: called in this thread once a second while items end, and at the end whatever happens.
 
     Ctrl-C and SIGTERM begin nothing more and wait for what is in flight, then raise `Interrupted`; a second
-    one ends it at once.
+    one is as ever: after it, Ctrl-C saves and raises KeyboardInterrupt, whatever is in flight.
     """
     waiting: Iterator[T] = iter(items)
     running: dict[Future[R], T] = {}
     left, saved = len(items), time.monotonic()
-    with _interruptible() as interrupted, ThreadPoolExecutor(max_workers=concurrency) as pool:
+    pool, waits = ThreadPoolExecutor(max_workers=concurrency), True
+    with _interruptible() as interrupted:
         try:
             while running or (left and not interrupted.is_set()):
                 while left and len(running) < concurrency and not throttle.wait_sec:
@@ -77,8 +78,12 @@ def run_batch[T, R](
                 if time.monotonic() - saved >= _SAVE_SEC:
                     save()
                     saved = time.monotonic()
+        except KeyboardInterrupt:
+            waits = False
+            raise
         finally:
             save()
+            pool.shutdown(wait=waits, cancel_futures=True)
         if interrupted.is_set():
             raise Interrupted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -27,6 +28,7 @@ ADMIN_PASSWORD = "TREADSTONE_ADMIN_PASSWORD"
 
 _SAY_SEC = 3.0
 _SHOWN_FAILURES = 10
+_INTERRUPTED = "interrupted: run the same command again to go on\n"
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -74,6 +76,8 @@ class Work:
     path: Path
     concurrency: int
     throttle: Throttle
+    lock: IO[str]
+    """Held as long as the command works: the one that saves last would undo what another one has saved."""
     failed: list[Failed] = field(default_factory=list)
     """What this command could not do, this time."""
 
@@ -127,7 +131,13 @@ class Work:
                 save=self.save,
             )
 
-    def look[T, R](self, items: Sequence[T], work: Callable[[T], R], take: Callable[[T, R], None]) -> None:
+    def look[T, R](
+        self,
+        items: Sequence[T],
+        work: Callable[[T], R],
+        take: Callable[[T, R], None],
+        fail: Callable[[T, TreadstoneError], None],
+    ) -> None:
         """Do something for each item that is done again and again: without a bar. Raises `Interrupted`."""
         run_batch(
             items,
@@ -135,12 +145,14 @@ class Work:
             concurrency=self.concurrency,
             throttle=Throttle(None),
             on_result=take,
-            on_error=lambda item, error: say(f"{item}: {error.kind}: {error}; it is tried again"),
+            on_error=fail,
             save=self.save,
         )
 
-    def end(self, line: str, following: str) -> ExitCode:
-        """Say how it went, and what to type next; returns the exit code."""
+    def end(
+        self, line: str, following: str, hint: str = "run the same command again to try what failed"
+    ) -> ExitCode:
+        """Say how it went and what to type next, or the hint where something failed; returns the code."""
         self.save()
         for failed in self.failed[:_SHOWN_FAILURES]:
             say(f"  {failed.item}: {failed.status or failed.kind}: {failed.error}")
@@ -148,7 +160,7 @@ class Work:
             say(f"  and {len(self.failed) - _SHOWN_FAILURES} more: see `failed` in {self.path}")
         say(f"{line}, {len(self.failed)} failed, in {self.path}")
         if self.failed:
-            say("run the same command again to try what failed")
+            say(hint)
             return ExitCode.REQUESTS_FAILED
         say(f"next: {following}")
         return ExitCode.OK
@@ -159,6 +171,9 @@ def open_work(step: str, options: argparse.Namespace, *, may_make: bool) -> Work
     variable = os.environ.get("TREADSTONE_BASE_URL")
     told, source = options.base_url or variable, "--base-url" if options.base_url else "TREADSTONE_BASE_URL"
     given = read_base_url(told, source).url if told else None
+    if not may_make and not options.store.exists():
+        load_assets(options.store)  # says what is missing
+    lock = _lock(options.store)
     if options.store.exists() or not may_make:
         store = load_assets(options.store)
     elif given is None:
@@ -170,7 +185,22 @@ def open_work(step: str, options: argparse.Namespace, *, may_make: bool) -> Work
             f"{options.store} belongs to {store.base_url}, not to {given}: name another --store"
         )
     api = Api(store.base_url, timeout_sec=options.timeout)
-    return Work(step, api, store, options.store, options.concurrency, Throttle(options.rate))
+    return Work(step, api, store, options.store, options.concurrency, Throttle(options.rate), lock)
+
+
+def _lock(store: Path) -> IO[str]:
+    """Have a store for oneself, until the file is closed. Raises `ConfigError`."""
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        file = store.with_name(f".{store.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"cannot write beside {store}: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ConfigError(f"another command works on {store}: wait until it has ended") from error
+    return file
 
 
 def add_from_file(made: argparse.ArgumentParser) -> None:
@@ -271,9 +301,15 @@ def run_command(command: Callable[[], ExitCode]) -> int:
         for line in str(error).splitlines():
             sys.stderr.write(f"error: {line}\n")
         return int(ExitCode.MISTAKE)
-    except (Interrupted, KeyboardInterrupt):
-        sys.stderr.write("interrupted: run the same command again to go on\n")
+    except Interrupted:
+        sys.stderr.write(_INTERRUPTED)
         return int(ExitCode.INCOMPLETE)
+    except KeyboardInterrupt:
+        sys.stderr.write(_INTERRUPTED)
+        sys.stderr.flush()
+        os._exit(
+            ExitCode.INCOMPLETE
+        )  # threads may be in the middle of a call, and Python would wait for them
 
 
 def counted(count: int, what: str) -> str:

@@ -64,7 +64,7 @@ def read_sizes(text: str) -> list[int]:
     """Sizes in bytes, of a list such as ``1KB,64KiB``. Raises `ConfigError`."""
     sizes = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,9})([A-Za-z]{0,3})", part.strip())
+        match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]{0,3})", part.strip())
         unit = _UNITS.get(match[2].upper()) if match else None
         size = int(match[1]) * unit if match and unit else 0
         if not 0 < size <= _LARGEST:

@@ -89,15 +89,23 @@ def make_sandboxes(work: Work, wanted: Wanted, *, ready_timeout_sec: float) -> E
     if not store.api_keys:
         raise ConfigError(f"{work.path} holds no keys: python -m prep.api_keys --store {work.path}")
 
-    def fill_up(key: Key) -> list[PreparedSandbox]:
+    def fill_up(key: Key) -> tuple[list[PreparedSandbox], TreadstoneError | None]:
         login = Login(key=key.key)
         there = [row for row in list_labelled(work.api, login, label) if row.get("status") not in _DEAD]
-        for _ in range(wanted.count - len(there)):
-            there.append(work.api.object("POST", "/v1/sandboxes", login, json=wanted.body(label), tries=1))
-        return [_prepared(row, key.email, label) for row in there]
+        failure: TreadstoneError | None = None
+        try:
+            for _ in range(wanted.count - len(there)):
+                made = work.api.object("POST", "/v1/sandboxes", login, json=wanted.body(label), tries=1)
+                there.append(made)
+        except TreadstoneError as error:  # those that were made before are there
+            failure = error
+        return [_prepared(row, key.email, label) for row in there], failure
 
-    def take(key: Key, found: list[PreparedSandbox]) -> None:
-        store.sandboxes = [one for one in store.sandboxes if one.email != key.email] + found
+    def take(key: Key, found: tuple[list[PreparedSandbox], TreadstoneError | None]) -> None:
+        there, failure = found
+        store.sandboxes = [one for one in store.sandboxes if one.email != key.email] + there
+        if failure is not None:
+            work.fail(key.email, failure)
 
     work.run("accounts", store.api_keys, fill_up, name=lambda key: key.email, take=take)
     _await_ready(work, label, time.monotonic() + ready_timeout_sec)
@@ -118,16 +126,21 @@ def _prepared(row: dict[str, Any], email: str, label: str) -> PreparedSandbox:
 def _await_ready(work: Work, label: str, deadline: float) -> None:
     """Look at the list of each account that waits, once a second, until none does."""
     logins = {key.email: Login(key=key.key) for key in work.store.api_keys}
-    waiting = {one.id: one for one in work.store.sandboxes}
+    waiting = {one.id: one for one in work.store.sandboxes if one.email in logins}
+    for one in work.store.sandboxes:
+        if one.id not in waiting:
+            work.fail(one.id, NotReady("its account has no key: python -m prep.api_keys makes one"))
     said = time.monotonic()
+    unseen: dict[str, TreadstoneError] = {}
     while waiting:
         looked = time.monotonic()
-        emails = sorted({one.email for one in waiting.values()} & logins.keys())
+        emails = sorted({one.email for one in waiting.values()})
 
         def look(email: str) -> Sequence[dict[str, Any]]:
             return list_labelled(work.api, logins[email], label)
 
         def take(email: str, rows: Sequence[dict[str, Any]]) -> None:
+            unseen.pop(email, None)
             status = {row["id"]: str(row.get("status")) for row in rows}
             for one in [one for one in waiting.values() if one.email == email]:
                 seen = status.get(one.id, "deleted")
@@ -137,7 +150,16 @@ def _await_ready(work: Work, label: str, deadline: float) -> None:
                     del waiting[one.id]
                     _give_up(work, one, logins[email], seen)
 
-        work.look(emails, look, take)
+        def fail(email: str, error: TreadstoneError) -> None:
+            if email not in unseen:
+                say(f"{email}: {error.kind}: {error}; it is asked again")
+            unseen[email] = error
+            if time.monotonic() > deadline:
+                for one in [one for one in waiting.values() if one.email == email]:
+                    del waiting[one.id]
+                    work.fail(one.id, error)  # it stays in the store: nobody knows what has become of it
+
+        work.look(emails, look, take, fail)
         if waiting and time.monotonic() - said >= _SAY_SEC:
             said = time.monotonic()
             say(f"waiting for {len(waiting)} of {len(work.store.sandboxes)} sandboxes")

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -136,6 +136,10 @@ def upload(
     wrong = [number for number, row in enumerate(rows, start=1) if not isinstance(row.get("path"), str)]
     if wrong:
         raise ConfigError(f"{listed}: line {wrong[0]}: it has no `path`")
+    for number, row in enumerate(rows, start=1):
+        place = PurePosixPath(row["path"])
+        if place.is_absolute() or ".." in place.parts:
+            raise ConfigError(f"{listed}: line {number}: its `path` leads out of the folder of the list")
     done: dict[str, dict[str, Any]] = {}
     if out.exists():
         done = {str(row.get("key")): dict(row) for row in load_rows(out)}

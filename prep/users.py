@@ -34,9 +34,13 @@ from prep.commandline import (
 )
 from treadstone_user.assets import User
 from treadstone_user.exitcode import ExitCode
-from treadstone_user.transports.base import CallError, ConfigError, Conflict, TreadstoneError
+from treadstone_user.transports.base import CallError, ConfigError, Conflict, TransportError, TreadstoneError
 
 TIERS = ("free", "pro", "ultra", "custom")
+_REFUSED = (400, 401)
+"""The statuses of a login that is wrong."""
+_UNCLEAR = (500, 502, 504)
+"""Statuses after which an account may have been made all the same."""
 
 
 class Duplicate(TreadstoneError):
@@ -85,6 +89,12 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(command)
 
 
+class Unclear(TransportError):
+    """An address that is taken, maybe by us."""
+
+    kind = "unclear"
+
+
 class Maker:
     """Makes an account, and makes it fit: verified, and on its plan."""
 
@@ -117,9 +127,14 @@ class Maker:
         except Conflict as taken:
             # It may be ours: its answer was lost, or the command was killed before it was written down.
             try:
-                answer = self._api.object("GET", "/v1/auth/user", self._api.log_in(user.email, user.password))
-            except CallError:
-                raise taken from None
+                login = self._api.log_in(user.email, user.password)
+            except CallError as error:
+                if error.status in _REFUSED:
+                    raise taken from None
+                raise Unclear(
+                    f"there is one, and whether it is this store's is not known: {error}"
+                ) from error
+            answer = self._api.object("GET", "/v1/auth/user", login)
         return replace(user, user_id=str(answer["id"]), verified=answer.get("is_verified") is True)
 
     def _verify(self, user: User, admin: Login) -> User:
@@ -160,7 +175,8 @@ def register(work: Work, emails: list[str], maker: Maker) -> ExitCode:
 
     missing = [user for user in wanted if not maker.is_made(user)]
     work.run("accounts", missing, maker.make, name=lambda user: user.email, take=take)
-    refused = {failed.item for failed in work.failed}
+    # Where no answer came, the account may be there, and its password is known here alone.
+    refused = {failed.item for failed in work.failed if failed.status not in (None, *_UNCLEAR)}
     store.users = [user for user in users.values() if user.user_id or user.email not in refused]
     there = [user for user in store.users if user.user_id and user.email in set(emails)]
     verified = sum(user.verified for user in there)
@@ -175,7 +191,7 @@ def read_addresses(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         found = list(_addresses(text, path.suffix))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     wrong = [email for email in found if "@" not in email]
     if wrong or not found:
@@ -187,7 +203,9 @@ def read_addresses(path: Path) -> list[str]:
 def _addresses(text: str, suffix: str) -> list[str]:
     if suffix == ".json":
         content = json.loads(text)
-        rows = content.get("users", []) if isinstance(content, dict) else content
+        rows = content.get("users") if isinstance(content, dict) else content
+        if not isinstance(rows, list):
+            raise ValueError("neither a list nor a store")
         return [str(row.get("email") if isinstance(row, dict) else row) for row in rows]
     if suffix == ".csv":
         return [(row.get("email") or "").strip() for row in csv.DictReader(text.splitlines())]

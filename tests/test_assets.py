@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadstone_user.assets import Failed, Key, PreparedSandbox, Store, User, load_assets, save_assets
+from treadstone_user.leftovers import started_at
 from treadstone_user.transports.base import ConfigError
 
 STORE = Store(
@@ -31,6 +32,13 @@ def test_a_store_comes_back_as_it_was(tmp_path: Path) -> None:
     save_assets(STORE, path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["assets.json"]
+
+
+def test_two_stores_of_a_moment_have_two_names() -> None:
+    """And none is named as a run is, so that no sweep takes what was prepared."""
+    names = {Store.new("x").run_id for _ in range(20)}
+    assert len(names) > 15
+    assert all(started_at(name) is None for name in names)
 
 
 def test_no_text_of_it_shows_a_secret() -> None:
@@ -56,6 +64,11 @@ PROBLEMS = [
     ("[]", ["must be a JSON object"]),
     ("{", ["cannot be read as a store"]),
     ('{"run_id": 1}', ["run_id: must be text", "base_url: must be text"]),
+    (
+        '{"run_id": "x", "base_url": "y", '
+        '"api_keys": [{"email": "a", "key_id": "1", "key": "sk 1", "name": "n"}]}',
+        ["api_keys[0].key: must be of printable letters, without blanks"],
+    ),
     ('{"run_id": "x", "base_url": "y", "extra": 1}', ["extra: unknown key"]),
     ('{"run_id": "x", "base_url": "y", "users": {}}', ["users: must be a list"]),
     (

@@ -121,6 +121,16 @@ def test_documents_are_put_into_a_real_store(tmp_path: Path) -> None:
         assert changed == ["doc-200-0001.txt"]
 
 
+def test_a_list_leads_nowhere_else(tmp_path: Path) -> None:
+    """What lies beside its folder is nobody's to publish."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "documents.jsonl").write_text('{"path": "../secret"}\n')
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "S3_ENDPOINT": "http://127.0.0.1:9"}
+    code, said = _upload(tmp_path, docs, keys)
+    assert (code, "line 1: its `path` leads out of the folder" in said) == (2, True)
+
+
 def test_wrong_keys_and_no_keys_are_told(tmp_path: Path) -> None:
     """By the store's own words, and before anything is sent; no key is shown."""
     docs = _made(tmp_path)

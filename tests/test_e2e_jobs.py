@@ -118,7 +118,9 @@ def test_queries_are_what_the_server_has_heard(prep: Prep, tmp_path: Path) -> No
     assert {event["sandbox_id"] for event in gets} == {one["id"] for one in prep.content["sandboxes"]}
     everyone = {user["email"] for user in prep.content["users"]}
     for query in mix:
-        assert {event["account"] for event in result.events("query_ok") if event["query"] == query} == everyone
+        assert {
+            event["account"] for event in result.events("query_ok") if event["query"] == query
+        } == everyone
     assert result.summary["cleanup"] == {"ran": False, "reason": "the run makes no sandboxes"}
     assert result.run["jobs"] == ["query"]
 

@@ -96,6 +96,53 @@ def test_what_does_not_get_ready_is_deleted_and_told(tmp_path: Path) -> None:
         assert "status creating" in failed["error"]
 
 
+def test_a_key_that_opens_nothing_any_more_is_made_anew(tmp_path: Path) -> None:
+    """Revoked or expired; and what it made can be taken down without it."""
+    with LocalServer(profile="ready=fixed(0.1) gone=fixed(0)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(2)
+        assert prep.run("sandboxes")[0] == 0
+        lost, kept = prep.content["api_keys"]
+        prep.ask(f"/v1/auth/api-keys/{lost['key_id']}", lost["key"], "DELETE")
+        code, said = prep.run("remove", "--keep-users")
+        assert (code, prep.content["sandboxes"]) == (0, []), said
+        assert prep.run("api_keys")[0] == 0
+        made, still = prep.content["api_keys"]
+        assert (made["key_id"] != lost["key_id"], still) == (True, kept)
+        assert prep.ask("/v1/auth/user", made["key"])["email"] == lost["email"]
+        assert [prep.ask("/v1/sandboxes", key["key"])["total"] for key in (made, kept)] == [0, 0]
+
+
+def test_what_was_made_before_a_refusal_is_kept(tmp_path: Path) -> None:
+    """Two of three may run: they are in the store, and ready."""
+    with LocalServer(profile="plans=free ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path)
+        assert prep.run("users", "--tier", "pro", "--max-running", "2")[0] == 0
+        assert prep.run("api_keys")[0] == 0
+        code, said = prep.run("sandboxes", "--count", "3")
+        assert (code, "2 sandboxes ready on 1 account, 1 failed" in said) == (1, True), said
+        assert len(prep.content["sandboxes"]) == 2
+
+
+def test_nobody_waits_for_ever(tmp_path: Path) -> None:
+    """For an account without a key, and for a server that is away."""
+    with LocalServer(profile="ready=fixed(1)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(2)
+        assert prep.run("sandboxes")[0] == 0
+        content = prep.content
+        prep.store.write_text(json.dumps({**content, "api_keys": content["api_keys"][:1]}))
+        code, said = prep.run("sandboxes", "--ready-timeout", "3")
+        assert (code, "its account has no key" in said) == (1, True)
+        assert len(prep.content["sandboxes"]) == 2
+    with LocalServer(profile="ready=fixed(2) down=1+inf") as server:
+        prep = Prep(server, tmp_path / "away")
+        prep.ready(1)
+        code, said = prep.run("sandboxes", "--ready-timeout", "2", "--timeout", "1")
+        assert (code, "it is asked again" in said) == (1, True)
+        assert len(prep.content["sandboxes"]) == 1, "nobody knows what has become of it"
+
+
 def test_a_plans_limit_is_told_with_its_status(tmp_path: Path) -> None:
     """It is not tried again and again: a 429 of a plan stays one."""
     with LocalServer(profile="plans=free ready=fixed(0.1)") as server:
@@ -130,6 +177,26 @@ def test_everything_is_taken_down_in_order(tmp_path: Path) -> None:
         assert prep.run("remove")[0] == 5
 
 
+def test_what_may_be_there_keeps_its_key(tmp_path: Path) -> None:
+    """An account whose list was never seen, and one on which a run has left something."""
+    with LocalServer(profile="list=500:100%") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        code, said = prep.run("remove")
+        assert (code, "0 failed" in said) == (5, False), said
+        assert [len(prep.content[name]) for name in ("users", "api_keys")] == [1, 1]
+    with LocalServer(profile="ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path / "run")
+        prep.ready(2)
+        first, _ = prep.content["api_keys"]
+        body = {"template": "aio-sandbox-tiny", "labels": {"loadtest": "run-20261201-060000"}}
+        prep.ask("/v1/sandboxes", first["key"], "POST", json=body)
+        code, said = prep.run("remove")
+        assert (code, "sweep 20261201-060000 --accounts" in said) == (5, True), said
+        assert prep.content["api_keys"] == [first]
+        assert [user["email"] for user in prep.content["users"]] == [first["email"]]
+
+
 def test_without_an_admin_the_accounts_stay(tmp_path: Path) -> None:
     """That is said; with one, all is gone, as none had a sandbox."""
     with LocalServer() as server:
@@ -137,6 +204,7 @@ def test_without_an_admin_the_accounts_stay(tmp_path: Path) -> None:
         prep.ready(2)
         code, said = prep.run("remove", TREADSTONE_ADMIN_EMAIL="")
         assert (code, "the accounts stay" in said) == (5, True)
+        assert "may be removed" not in said
         code, said = prep.run("remove")
         assert (code, prep.registered()) == (0, 1), said
         assert [prep.content[name] for name in ("users", "api_keys", "sandboxes")] == [[], [], []]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
+from prep.users import read_addresses
 from tests.prepared import Prep
+from tests.rawserver import Step, raw_server, whole
 from tests.runs import ROOT
 from tests.servers import API_KEY, LocalServer
+from treadstone_user.transports.base import ConfigError
 
 
 def test_one_is_the_first_try_and_more_may_follow(tmp_path: Path) -> None:
@@ -142,6 +148,73 @@ def test_a_full_server_is_told_for_each_and_the_next_run_goes_on(tmp_path: Path)
         addresses.write_text("\n".join(there))
         assert prep.run("users", "--from-file", str(addresses))[0] == 0
         assert prep.content["failed"] == []
+
+
+REFUSED = whole('{"error": {"code": "x", "message": "taken", "status": 409}}', 409)
+AWAY = whole("", 503)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [([["close"]] * 4, "connect_error"), ([[REFUSED], *[[AWAY]] * 4], "unclear")],
+    ids=["no answer", "no login"],
+)
+def test_an_account_that_may_be_there_keeps_its_password(
+    tmp_path: Path, answers: list[list[Step]], kind: str
+) -> None:
+    """Its registration was sent; nobody but the store would know the password."""
+    with raw_server(*answers) as raw, LocalServer() as server:
+        base_url = raw.url.removesuffix("/v1/sandboxes/sb1/proxy")
+        prep = Prep(server, tmp_path)
+        none = {"TREADSTONE_ADMIN_EMAIL": "", "TREADSTONE_ADMIN_PASSWORD": ""}
+        code, said = prep.run("users", "--base-url", base_url, **none)
+        assert code == 1, said
+        (user,), (failed,) = prep.content["users"], prep.content["failed"]
+        assert (user["email"], user["user_id"], failed["kind"]) == ("loadtest-0001@example.com", "", kind)
+        assert len(user["password"]) > 10
+
+
+def test_two_commands_do_not_work_on_one_store(tmp_path: Path) -> None:
+    """The one that saves last would undo what the other one has saved."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        command = prep.command("users", "--count", "40", "--rate", "20")
+        process = subprocess.Popen(command, cwd=ROOT, env=prep.environment(), stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while prep.registered() < 3 and time.monotonic() < end:
+            time.sleep(0.02)
+        code, said = prep.run("users", "--prefix", "other")
+        assert (code, "another command works on" in said) == (2, True)
+        assert process.wait(timeout=20) == 0
+        assert prep.run("users", "--prefix", "other")[0] == 0
+        assert len(prep.content["users"]) == prep.registered() - 1 == 41
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    """Though a server that never answers would be waited for."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, LocalServer() as server:
+        prep = Prep(server, tmp_path)
+        base_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = prep.environment(TREADSTONE_ADMIN_EMAIL="")
+        command = prep.command("users", "--base-url", base_url)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+        silent.accept()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None, "the first one waits"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=15)
+        assert (process.returncode, "run the same command again" in said) == (4, True)
+        assert len(prep.content["users"]) == 1
+
+
+@pytest.mark.parametrize("content", ['{"users": null}', "5", "[" * 100_000])
+def test_a_file_without_addresses_is_told(content: str, tmp_path: Path) -> None:
+    """Whatever stands in it."""
+    path = tmp_path / "addresses.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_addresses(path)
 
 
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -78,8 +80,8 @@ class Store:
 
     @classmethod
     def new(cls, base_url: str) -> Store:
-        """An empty store, named after the time in UTC as runs are."""
-        return cls(datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), base_url)
+        """An empty store, named after the time in UTC, and not as runs are: no sweep takes its sandboxes."""
+        return cls(f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", base_url)
 
 
 _LISTS: dict[str, type] = {
@@ -140,6 +142,9 @@ def _read_row(path: str, kind: type, row: Any, problems: list[str]) -> Any:
         if not right and not (value is None and name in _OPTIONAL):
             # A wrong value may be a secret that stands in the wrong place: it is not repeated.
             problems.append(f"{path}.{name}: must be {wanted.__name__}, not {type(value).__name__}")
+    key = row.get("key") if kind is Key else None
+    if isinstance(key, str) and not re.fullmatch(r"[!-~]+", key):
+        problems.append(f"{path}.key: must be of printable letters, without blanks")
     known = {name: row[name] for name in names if name in row}
     try:
         return kind(**known)
@@ -153,7 +158,7 @@ def save_assets(store: Store, path: Path) -> None:
     content = {"run_id": store.run_id, "base_url": store.base_url} | {
         name: [asdict(row) for row in _rows(store, name)] for name in _LISTS
     }
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
     try:
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
@@ -161,7 +166,7 @@ def save_assets(store: Store, path: Path) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(_MODE)  # whatever lay there under that name
+        temporary.chmod(_MODE)  # whatever a killed command has left there
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

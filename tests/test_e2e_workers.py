@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.prepared import Prep
 from tests.runs import Result, Run, finished, free_port, json_lines, scenario_file
 from tests.servers import API_KEY, LocalServer
 from tests.test_e2e_webui import WebUi
@@ -323,3 +324,18 @@ def test_ten_runs_in_one_web_ui_do_not_mix(tmp_path: Path) -> None:
         assert result.summary["ending"] == "completed"
         assert {line["labels"]["loadtest"] for line in result.truth} == {f"run-{result.path.name}"}
     assert "Traceback" not in run.output
+
+
+def test_workers_without_an_account_to_themselves_are_told(tmp_path: Path) -> None:
+    """A credential is one worker's at a moment, so the other one's share lies idle; all is made."""
+    with LocalServer(profile="ready=fixed(0.2)") as server:
+        prep = Prep(server, tmp_path / "prep")
+        prep.ready(1)
+        scenario = scenario_file(tmp_path, 3, accounts=str(prep.store))
+        code, run = finished(
+            tmp_path,
+            *("--scenario", scenario, "--transport", "http", "--base-url", server.base_url),
+            *("--processes", "2"),
+        )
+        assert (code, run.only.overall["ready"]) == (0, 3), run.output
+        assert "fewer accounts than workers: 1 of them will have nothing to do" in run.output

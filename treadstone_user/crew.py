@@ -105,6 +105,11 @@ class Crew:
         member.state = State.DRAINED if self._closing else State.WORKING  # too late, it has nothing to tell
         if not self._closing:
             self._say(f"{member.title} takes part")
+            if idle := self._dealing.idle(len(self._working())):
+                self._say(
+                    f"there are fewer accounts than workers: {idle} of them will have nothing to do, and "
+                    "their share of the concurrency lies idle; name a store with more accounts, or use fewer"
+                )
             self._share_out()
 
     def _refuse(self, member: Member, problem: str) -> None:

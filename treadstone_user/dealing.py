@@ -16,6 +16,10 @@ class Dealing:
         self._turns = turns
         self._owners = Owners()
 
+    def idle(self, workers: int) -> int:
+        """How many of so many workers can have nothing to do, as each account is one worker's at a moment."""
+        return max(0, workers - self._plan.accounts) if self._plan.accounts else 0
+
     def deal(self, member: Member) -> bool:
         """Hand a worker what it has room for; whether that was anything."""
         before = len(member.dealt)

@@ -20,8 +20,10 @@ NO_VARIANT = Variant(-1, "", 1)
 class Plan:
     """Hands out tasks, in order, each once.
 
-    `finished` is set once every planned task has its result.
+    `finished` is set once every planned task has its result. `accounts` is how many accounts its tasks name.
     """
+
+    accounts = 0
 
     def __init__(self, *, at_once: int | None) -> None:
         self.finished = Event()
@@ -75,6 +77,7 @@ class FixedPlan(Plan):
         self._waiting: dict[str | None, deque[Task]] = {}
         for task in tasks:
             self._waiting.setdefault(task.account, deque()).append(task)
+        self.accounts = len(self._waiting.keys() - {None})
 
     def put_back(self, task: Task) -> None:
         """Give a task back; it is the next of its account."""

@@ -74,7 +74,7 @@ def remove(work: Work, admin: Login | None, *, keep_users: bool) -> ExitCode:
         f"{counted(len(store.sandboxes), 'sandbox')}, {counted(len(store.api_keys), 'key')} and "
         f"{counted(len(store.users), 'account')} left"
     )
-    if not left:
+    if not left and not keep_users:
         following = f"nothing: {work.path} may be removed"
     elif keep_users:
         following = f"python -m prep.sandboxes --store {work.path}, or another run on its accounts"

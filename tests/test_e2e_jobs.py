@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +85,26 @@ def test_a_command_that_fails_is_told_by_its_cause(tmp_path: Path) -> None:
     assert "commands failed: 1 x 502" in run.output
 
 
+def test_the_runs_end_waits_for_no_command(tmp_path: Path) -> None:
+    """Commands that take minutes are cut off and told as interrupted, and the clean-up begins at once."""
+    scenario = scenario_file(tmp_path, 3, exec={"command": "sleep 200", "timeout_sec": 300})
+    profile = "ready=fixed(0.2) exec=fixed(200)"
+    with Run(
+        tmp_path,
+        *("--headless", "--scenario", scenario, "--local", "--local-profile", profile, *HTTP),
+    ) as run:
+        run.until_event("ready", 3)
+        asked = time.monotonic()
+        run.send(signal.SIGINT)
+        run.wait(timeout=20)
+        assert time.monotonic() - asked < 15
+    result = run.only
+    ends = [(event["error_kind"], event["http_status"]) for event in result.events("exec_err")]
+    assert ends == [("interrupted", None)] * 3
+    assert result.overall["exec_err"] == 0, "the server did nothing wrong"
+    assert result.summary["cleanup"]["verified"]
+
+
 def test_commands_come_from_a_file_one_for_each_sandbox(tmp_path: Path) -> None:
     """Over two workers each task has its own row; the server tells by its answer what was run."""
     rows = tmp_path / "commands.csv"
@@ -118,7 +140,9 @@ def test_queries_are_what_the_server_has_heard(prep: Prep, tmp_path: Path) -> No
     assert {event["sandbox_id"] for event in gets} == {one["id"] for one in prep.content["sandboxes"]}
     everyone = {user["email"] for user in prep.content["users"]}
     for query in mix:
-        assert {event["account"] for event in result.events("query_ok") if event["query"] == query} == everyone
+        assert {
+            event["account"] for event in result.events("query_ok") if event["query"] == query
+        } == everyone
     assert result.summary["cleanup"] == {"ran": False, "reason": "the run makes no sandboxes"}
     assert result.run["jobs"] == ["query"]
 

@@ -227,6 +227,27 @@ def test_broken_streams_fail_and_what_came_counts(tmp_path: Path) -> None:
     assert {event["outputs"] for event in run.only.events("stream_err")} == {5}
 
 
+@pytest.mark.parametrize("more", [{}, {"exec": "true"}], ids=["by streams alone", "after a first command"])
+def test_streams_wait_until_the_proxy_reaches_a_sandbox(tmp_path: Path, more: dict[str, Any]) -> None:
+    """It lags ready by 1.5 s, and no stream fails for it, nor is its first output told late."""
+    scenario = _scenario(
+        tmp_path,
+        matrix=[{"template": "aio-sandbox-tiny", "count": 2}],
+        poll_interval_sec=0.2,
+        stream={"pause_sec": 0.1},
+        weights={"lifecycle": 1, "stream": 1},
+        **more,
+    )
+    profile = "ready=fixed(0.2) proxy=fixed(1.5) stream=0.05+10x0.01"
+    code, run = finished(
+        tmp_path, "--scenario", scenario, "--local", "--local-profile", profile, *HTTP, "-u", "2", "-t", "6s"
+    )
+    assert code == 0, run.output
+    (found,) = run.only.summary["streams"].values()
+    assert (found["failed"], found["endings"]["done"] > 3) == (0, True)
+    assert found["first_output_ms"]["max"] < 1000
+
+
 def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> None:
     """Queries and streams go on as long as there are sandboxes to make, in what the run itself makes."""
     scenario = _scenario(

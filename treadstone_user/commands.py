@@ -15,7 +15,7 @@ from treadstone_user.model import EventKind, variant_title
 from treadstone_user.sections import ExecRules
 from treadstone_user.steps import Report, Step, describe_failure
 from treadstone_user.transports.base import CallError, Conflict, Reply
-from treadstone_user.transports.dataplane import Executed, ExecStopped
+from treadstone_user.transports.dataplane import ExecStopped, Executed
 
 _UNREACHABLE = 502
 _INTERRUPTED = {"http_status": None, "error_kind": "interrupted", "error": "the run ended before it answered"}

@@ -181,7 +181,7 @@ def test_streams_flow_as_they_were_written(prep: Prep, tmp_path: Path, path: str
         assert 295 < event["first_output_ms"] < 600
         assert event["tokens"] == (50 if "chat" in path else None)
     (found,) = run.only.summary["streams"].values()
-    assert found["opened"] == len(run.only.events("stream_ok", "stream_err"))
+    assert found["asked"] == len(run.only.events("stream_ok", "stream_err"))
     assert 40 < found["outputs_per_sec"]["p50"] < 55
 
 
@@ -223,7 +223,7 @@ def test_broken_streams_fail_and_what_came_counts(tmp_path: Path) -> None:
     assert code == 1
     (found,) = run.only.summary["streams"].values()
     cut_off_by_the_end = found["endings"].get("stopped", 0)
-    assert found["failed"] == found["errors"]["stream_broken"] == found["opened"] - cut_off_by_the_end > 3
+    assert found["failed"] == found["errors"]["stream_broken"] == found["asked"] - cut_off_by_the_end > 3
     assert {event["outputs"] for event in run.only.events("stream_err")} == {5}
 
 
@@ -268,7 +268,7 @@ def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> No
     assert '{"QueryUser": 2, "StreamUser": 2, "TreadstoneUser": 6}' in run.output
     assert result.summary["queries"]["list"]["asked"] > 0
     (found,) = result.summary["streams"].values()
-    assert (found["failed"], found["opened"] > 0) == (0, True)
+    assert (found["failed"], found["asked"] > 0) == (0, True)
     made = {event["sandbox_id"] for event in result.events("create_ok")}
     assert {event["sandbox_id"] for event in result.events("stream_ok")} <= made
 

@@ -248,6 +248,29 @@ def test_streams_wait_until_the_proxy_reaches_a_sandbox(tmp_path: Path, more: di
     assert found["first_output_ms"]["max"] < 1000
 
 
+@pytest.mark.parametrize("job", [{"query": {}}, {"stream": {}}], ids=["queries", "streams"])
+def test_users_go_slower_where_nothing_answers(tmp_path: Path, job: dict[str, Any]) -> None:
+    """Of ten users without a pause, whose server goes."""
+    with LocalServer(profile="ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        code, said = prep.run("sandboxes", "--count", "1")
+        assert code == 0, said
+        scenario = _scenario(tmp_path, accounts=str(prep.store), **job)
+        arguments = ("--headless", "--scenario", scenario, *_at(prep), "-u", "10", "-r", "10")
+        with Run(tmp_path / "run", *arguments) as run:
+            kind = next(iter(job))
+            run.until_event(f"{kind}_ok", 20)
+            server.stop()
+            run.until_event(f"{kind}_err")
+            time.sleep(5)
+            assert 20 <= run.count(f"{kind}_err") < 150
+            run.send(signal.SIGINT)
+            asked = time.monotonic()
+            run.wait(timeout=30)
+            assert time.monotonic() - asked < 15
+
+
 def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> None:
     """Queries and streams go on as long as there are sandboxes to make, in what the run itself makes."""
     scenario = _scenario(

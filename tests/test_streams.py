@@ -20,6 +20,7 @@ from treadstone_user.streams import Streams
 from treadstone_user.transports.base import CallError, api_error
 from treadstone_user.transports.dataplane import StreamBroken
 from treadstone_user.transports.outputs import Measure
+from treadstone_user.trouble import Trouble
 
 BROKEN = StreamBroken("the stream was cut off", Measure("/v1/shell/exec", 0.0).end(1.0, "broken"))
 UNREACHABLE = api_error(502, "The sandbox does not answer.")
@@ -45,6 +46,8 @@ def _followed(folder: Path, error: CallError, on_call: Callable[[Stock], None], 
         report=lambda step: None,
         closing=lambda: False,
         say=lambda line: None,
+        trouble=Trouble(lambda reason: None),
+        pause=lambda sec: None,
     ).open(Task(-1, NO_VARIANT))
     log.close()
     return json_lines(folder / "events.jsonl")

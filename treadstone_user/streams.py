@@ -17,8 +17,9 @@ from treadstone_user.sections import StreamRules
 from treadstone_user.steps import Report, Step, describe_failure
 from treadstone_user.stock import Stock, Stocked
 from treadstone_user.transports.base import CallError, NotFound, Reply
-from treadstone_user.transports.dataplane import StreamBroken
+from treadstone_user.transports.dataplane import StreamBroken, StreamSilent
 from treadstone_user.transports.outputs import Streamed
+from treadstone_user.trouble import Trouble
 
 REQUEST_TYPE = "stream"
 
@@ -30,6 +31,8 @@ class Streams:
     """Opens one stream after the other, each in another sandbox, and records how each one flowed.
 
     closing: tells whether the run takes no more work.
+    trouble: says how much longer to pause after a failure.
+    pause: sleeps so many seconds, or to the run's end.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Streams:
         report: Report,
         closing: Callable[[], bool],
         say: Callable[[str], None],
+        trouble: Trouble,
+        pause: Callable[[float], None],
     ) -> None:
         self._accesses = accesses
         self._rules = rules
@@ -52,6 +57,8 @@ class Streams:
         self._report = report
         self._closing = closing
         self._say = say
+        self._trouble = trouble
+        self._pause = pause
         self._waited = False
         self._reached: set[str] = set()
 
@@ -60,8 +67,7 @@ class Streams:
         sandbox = self._await_sandbox()
         if sandbox is None:
             return False
-        self._follow(turn, sandbox)
-        gevent.sleep(self._rules.pause_sec)
+        self._pause(max(self._rules.pause_sec, self._follow(turn, sandbox)))
         return True
 
     def _await_sandbox(self) -> Stocked | None:
@@ -75,7 +81,7 @@ class Streams:
             gevent.sleep(_LOOK_SEC)
         return None
 
-    def _follow(self, turn: Task, sandbox: Stocked) -> None:
+    def _follow(self, turn: Task, sandbox: Stocked) -> float:
         rules, body = self._rules, self._rules.body
         about: dict[str, Any] = {"sandbox_id": sandbox.id, "path": rules.path}
         if sandbox.account is not None:
@@ -83,6 +89,7 @@ class Streams:
         if self._rows is not None:
             about["turn"] = -turn.number
             body = fill_in(body, self._rows.of(-turn.number - 1))
+        sent = time.monotonic()
         try:
             reply = self._reach(sandbox, body)
         except CallError as error:
@@ -90,10 +97,16 @@ class Streams:
             told = _figures(streamed) if isinstance(streamed, Streamed) else {}
             if self._is_ours(error, sandbox):
                 self._log.write(EventKind.STREAM_OK, **about, **{**told, "ended": "stopped"})
-                return
+                return 0.0
             self._log.write(EventKind.STREAM_ERR, **about, **told, **describe_failure(error))
             self._report(Step(f"stream {rules.path}", error.timing.latency_ms, error.cause, REQUEST_TYPE))
-            return
+            if isinstance(error, StreamSilent):  # it took its time, and may have been heard all the same
+                return 0.0
+            if isinstance(error, StreamBroken):  # it was answered
+                self._trouble.answered()
+                return 0.0
+            return self._trouble.failed(error, sent=sent)
+        self._trouble.answered()
         streamed = reply.value
         self._log.write(EventKind.STREAM_OK, **about, **_figures(streamed))
         if streamed.first_output_ms is not None:
@@ -101,6 +114,7 @@ class Streams:
                 Step(f"first output {rules.path}", streamed.first_output_ms, request_type=REQUEST_TYPE)
             )
         self._report(Step(f"stream {rules.path}", streamed.total_ms, request_type=REQUEST_TYPE))
+        return 0.0
 
     def _reach(self, sandbox: Stocked, body: Any) -> Reply[Streamed]:
         """Follow a stream; in a sandbox that is fresh, again while the proxy does not reach it."""

@@ -14,6 +14,9 @@ from treadstone_user.datafile import load_rows
 from treadstone_user.fillin import Rows, fill_in
 from treadstone_user.transports.base import ConfigError
 
+LONG = "x" * 200_000
+OTHER_LINES = [{"a": "x\u2028y", "b": "1"}, {"a": "\x85\f", "b": "2"}]
+
 READ: list[tuple[str, str, str, list[dict[str, Any]]]] = [
     ("objects", "a.jsonl", '{"a": 1}\n{"a": "two"}\n', [{"a": 1}, {"a": "two"}]),
     ("a text is the row's text", "a.jsonl", '"hello"\n', [{"text": "hello"}]),
@@ -22,6 +25,10 @@ READ: list[tuple[str, str, str, list[dict[str, Any]]]] = [
     ("line ends of other alphabets", "a.jsonl", '{"a": "x\u2028y"}\n', [{"a": "x\u2028y"}]),
     ("CSV", "a.csv", "a,b\n1,x\n2,y\n", [{"a": "1", "b": "x"}, {"a": "2", "b": "y"}]),
     ("a field of several lines", "a.csv", 'a,b\n"one\ntwo",x\n', [{"a": "one\ntwo", "b": "x"}]),
+    ("CSV with line ends of other alphabets", "a.csv", "a,b\nx\u2028y,1\n\x85\f,2\n", OTHER_LINES),
+    ("CSV with a long prompt", "a.csv", f"a,b\n{LONG},1\n", [{"a": LONG, "b": "1"}]),
+    ("CSV by its name in capitals", "A.CSV", "a,b\n1,x\n", [{"a": "1", "b": "x"}]),
+    ("CSV keeps the line ends within a field", "a.csv", 'a,b\r\n"1\r\n2",x\r\n', [{"a": "1\r\n2", "b": "x"}]),
     ("CSV of a spreadsheet", "a.csv", "\ufeffa;b\r\n1;x\r\n", [{"a;b": "1;x"}]),
 ]
 
@@ -100,7 +107,9 @@ def test_a_random_order_is_another_in_each_round() -> None:
 FILLED = [
     ("echo $a", {"a": "x"}, "echo x"),
     ("echo ${a}b", {"a": "x"}, "echo xb"),
-    ("echo $HOME $a $$", {"a": 1}, "echo $HOME 1 $"),
+    ("echo $HOME $a $$", {"a": 1}, "echo $HOME 1 $$"),
+    ("kill $$; $$a ${b} $c", {"a": "x"}, "kill $$; $$a ${b} $c"),
+    ("$a $b $c $d", {"a": None, "b": True, "c": {"x": ["é"]}, "d": 1.5}, 'null true {"x": ["é"]} 1.5'),
     ({"m": [{"content": "$a"}], "n": 3, "s": True}, {"a": "x"}, {"m": [{"content": "x"}], "n": 3, "s": True}),
     (None, {"a": 1}, None),
 ]

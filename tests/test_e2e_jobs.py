@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +85,26 @@ def test_a_command_that_fails_is_told_by_its_cause(tmp_path: Path) -> None:
     assert "commands failed: 1 x 502" in run.output
 
 
+def test_the_runs_end_waits_for_no_command(tmp_path: Path) -> None:
+    """Commands that take minutes are cut off and told as interrupted, and the clean-up begins at once."""
+    scenario = scenario_file(tmp_path, 3, exec={"command": "sleep 200", "timeout_sec": 300})
+    profile = "ready=fixed(0.2) exec=fixed(200)"
+    with Run(
+        tmp_path,
+        *("--headless", "--scenario", scenario, "--local", "--local-profile", profile, *HTTP),
+    ) as run:
+        run.until_event("ready", 3)
+        asked = time.monotonic()
+        run.send(signal.SIGINT)
+        run.wait(timeout=20)
+        assert time.monotonic() - asked < 15
+    result = run.only
+    ends = [(event["error_kind"], event["http_status"]) for event in result.events("exec_err")]
+    assert ends == [("interrupted", None)] * 3
+    assert result.overall["exec_err"] == 0, "the server did nothing wrong"
+    assert result.summary["cleanup"]["verified"]
+
+
 def test_commands_come_from_a_file_one_for_each_sandbox(tmp_path: Path) -> None:
     """Over two workers each task has its own row; the server tells by its answer what was run."""
     rows = tmp_path / "commands.csv"
@@ -159,7 +181,7 @@ def test_streams_flow_as_they_were_written(prep: Prep, tmp_path: Path, path: str
         assert 295 < event["first_output_ms"] < 600
         assert event["tokens"] == (50 if "chat" in path else None)
     (found,) = run.only.summary["streams"].values()
-    assert found["opened"] == len(run.only.events("stream_ok", "stream_err"))
+    assert found["asked"] == len(run.only.events("stream_ok", "stream_err"))
     assert 40 < found["outputs_per_sec"]["p50"] < 55
 
 
@@ -201,8 +223,52 @@ def test_broken_streams_fail_and_what_came_counts(tmp_path: Path) -> None:
     assert code == 1
     (found,) = run.only.summary["streams"].values()
     cut_off_by_the_end = found["endings"].get("stopped", 0)
-    assert found["failed"] == found["errors"]["stream_broken"] == found["opened"] - cut_off_by_the_end > 3
+    assert found["failed"] == found["errors"]["stream_broken"] == found["asked"] - cut_off_by_the_end > 3
     assert {event["outputs"] for event in run.only.events("stream_err")} == {5}
+
+
+@pytest.mark.parametrize("more", [{}, {"exec": "true"}], ids=["by streams alone", "after a first command"])
+def test_streams_wait_until_the_proxy_reaches_a_sandbox(tmp_path: Path, more: dict[str, Any]) -> None:
+    """It lags ready by 1.5 s, and no stream fails for it, nor is its first output told late."""
+    scenario = _scenario(
+        tmp_path,
+        matrix=[{"template": "aio-sandbox-tiny", "count": 2}],
+        poll_interval_sec=0.2,
+        stream={"pause_sec": 0.1},
+        weights={"lifecycle": 1, "stream": 1},
+        **more,
+    )
+    profile = "ready=fixed(0.2) proxy=fixed(1.5) stream=0.05+10x0.01"
+    code, run = finished(
+        tmp_path, "--scenario", scenario, "--local", "--local-profile", profile, *HTTP, "-u", "2", "-t", "6s"
+    )
+    assert code == 0, run.output
+    (found,) = run.only.summary["streams"].values()
+    assert (found["failed"], found["endings"]["done"] > 3) == (0, True)
+    assert found["first_output_ms"]["max"] < 1000
+
+
+@pytest.mark.parametrize("job", [{"query": {}}, {"stream": {}}], ids=["queries", "streams"])
+def test_users_go_slower_where_nothing_answers(tmp_path: Path, job: dict[str, Any]) -> None:
+    """Of ten users without a pause, whose server goes."""
+    with LocalServer(profile="ready=fixed(0.1)") as server:
+        prep = Prep(server, tmp_path)
+        prep.ready(1)
+        code, said = prep.run("sandboxes", "--count", "1")
+        assert code == 0, said
+        scenario = _scenario(tmp_path, accounts=str(prep.store), **job)
+        arguments = ("--headless", "--scenario", scenario, *_at(prep), "-u", "10", "-r", "10")
+        with Run(tmp_path / "run", *arguments) as run:
+            kind = next(iter(job))
+            run.until_event(f"{kind}_ok", 20)
+            server.stop()
+            run.until_event(f"{kind}_err")
+            time.sleep(5)
+            assert 20 <= run.count(f"{kind}_err") < 150
+            run.send(signal.SIGINT)
+            asked = time.monotonic()
+            run.wait(timeout=30)
+            assert time.monotonic() - asked < 15
 
 
 def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> None:
@@ -225,7 +291,7 @@ def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> No
     assert '{"QueryUser": 2, "StreamUser": 2, "TreadstoneUser": 6}' in run.output
     assert result.summary["queries"]["list"]["asked"] > 0
     (found,) = result.summary["streams"].values()
-    assert (found["failed"], found["opened"] > 0) == (0, True)
+    assert (found["failed"], found["asked"] > 0) == (0, True)
     made = {event["sandbox_id"] for event in result.events("create_ok")}
     assert {event["sandbox_id"] for event in result.events("stream_ok")} <= made
 

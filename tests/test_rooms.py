@@ -61,6 +61,7 @@ ROWS: dict[str, set[str]] = {
         "commands",
         "queries",
         "streams",
+        "trouble",
     },
     "ports": {
         "transports",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from treadstone_user.eventlog import read_events
 from treadstone_user.figures import carries, censored, distribution, percentile
 from treadstone_user.model import EventKind
+from treadstone_user.report import render_summary
 from treadstone_user.summary import bucket, burst, summarize
 from treadstone_user.traffic import by_account, queries, streams
 from treadstone_user.verdict import CLIENT_SATURATED, SERVER_MEASURED
@@ -288,8 +289,10 @@ def test_queries_are_counted_by_what_was_asked() -> None:
 def test_streams_are_told_by_how_they_flow() -> None:
     """All outputs count; the length of a stream is told of those alone that came to their own end."""
     (found,) = streams(EVENTS).values()
-    assert (found["opened"], found["failed"], found["errors"]) == (3, 1, {"stream_broken": 1})
-    assert (found["outputs"], found["characters"], found["tokens"]) == (105, 213, 0)
+    assert (found["asked"], found["failed"], found["errors"]) == (3, 1, {"stream_broken": 1})
+    assert (found["outputs"], found["characters"], found["tokens"]) == (105, 213, None), (
+        "nobody counted tokens"
+    )
     assert found["endings"] == {"done": 1, "stopped": 1}
     assert (found["first_output_ms"]["n"], found["mean_gap_ms"]["p50"]) == (2, 20)
     assert (found["total_ms"]["n"], found["total_ms"]["p50"]) == (1, 1300)
@@ -506,3 +509,12 @@ def test_a_recorded_run_of_the_harness_that_ships_today() -> None:
         key: value for key, value in theirs.items() if key not in latencies
     }
     assert list(summary["by_template"]) == ["aio-sandbox-tiny"], "no template of the name unknown"
+
+
+def test_tokens_are_of_the_streams_that_told_them() -> None:
+    """None told is no zero, neither in the figures nor in the table."""
+    told = [*EVENTS, {"event": "stream_ok", "path": "/a", "ended": "done", "tokens": 7}]
+    assert streams(told)["/a"]["tokens"] == 7
+    (line,) = [line for line in render_summary(summarize(EVENTS, RUN)).splitlines() if "213" in line]
+    assert line.split() == ["/a", "3", "1", "105", "213", "-"]
+    assert "asked" in render_summary(summarize(EVENTS, RUN))

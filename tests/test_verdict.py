@@ -90,13 +90,13 @@ JUDGED: list[tuple[str, float | None, Seen, list[str]]] = [
 
 
 def _judge(create_p50: float | None, client: Seen) -> dict[str, Any]:
-    return judge_client({"create_latency_ms": {"p50": create_p50}}, {"loop_lag_ms": {}, **client})
+    return judge_client({"create_latency_ms": {"p50": create_p50}}, {"loop_lag_ms": {}, **client}, {})
 
 
 def test_a_client_that_saw_nothing_of_itself_is_not_judged() -> None:
     """A run that was killed before it could tell has no verdict, neither way."""
     client = {"burst_spread_sec": 2.0, "creates_per_sec": 5.0}
-    verdict = judge_client({"create_latency_ms": {"p50": 1000.0}}, client)
+    verdict = judge_client({"create_latency_ms": {"p50": 1000.0}}, client, {})
     assert verdict == {"status": NOT_JUDGED, "reasons": []}
 
 
@@ -145,6 +145,21 @@ def test_a_start_up_explains_no_more_than_all() -> None:
     assert reason["text"] == "100% of the p50 (500 ms) is the CLI's start (600 ms)"
 
 
+def test_queries_by_the_cli_are_judged_by_the_same_share() -> None:
+    """Those alone of which it is a third of the p50, and never the one that goes past the CLI."""
+    medians = {"get": 333.0, "list": 400.0, "templates": 1000.0, "usage": 5.0, "whoami": None}
+    asked = {query: {"latency_ms": {"p50": median}} for query, median in medians.items()}
+    seen = {"loop_lag_ms": {}, **_cli(300)}
+    verdict = judge_client({"create_latency_ms": {"p50": None}}, seen, asked)
+    assert verdict["status"] == CLIENT_SATURATED
+    (reason,) = verdict["reasons"]
+    assert reason["code"] == "cli_startup"
+    assert reason["figures"] == ["queries.get.latency_ms", "queries.list.latency_ms"]
+    assert reason["text"] == "75% or more of each p50 is the CLI's start (300 ms)"
+    over_http = {"loop_lag_ms": {}, **OVER_HTTP}
+    assert judge_client({"create_latency_ms": {"p50": None}}, over_http, asked)["reasons"] == []
+
+
 def _worker(lag_max: float, cpu: float, *, period: float | None, lost: bool = False) -> Seen:
     return {
         "loop_lag_ms": {"p50": 1.0, "p95": 1.0, "p99": 2.0, "max": lag_max, "n": 100, "unsupported": []},
@@ -184,7 +199,7 @@ def test_of_several_workers_the_worst_figure_counts() -> None:
     assert pooled["cli_startup_ms"] is None
     assert pooled["workers"] == {"w1": first, "w2": second, "w3": third}
     assert {
-        reason["code"] for reason in judge_client({"create_latency_ms": {"p50": 10.0}}, pooled)["reasons"]
+        reason["code"] for reason in judge_client({"create_latency_ms": {"p50": 10.0}}, pooled, {})["reasons"]
     } == {
         "event_loop",
         "warm_cli_lost",

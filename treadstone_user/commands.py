@@ -15,7 +15,7 @@ from treadstone_user.model import EventKind, variant_title
 from treadstone_user.sections import ExecRules
 from treadstone_user.steps import Report, Step, describe_failure
 from treadstone_user.transports.base import CallError, Conflict, Reply
-from treadstone_user.transports.dataplane import Executed
+from treadstone_user.transports.dataplane import ExecStopped, Executed
 
 _UNREACHABLE = 502
 _INTERRUPTED = {"http_status": None, "error_kind": "interrupted", "error": "the run ended before it answered"}
@@ -45,12 +45,22 @@ class FirstCommand:
 
     def run(
         self, access: Access, about: Mapping[str, Any], *, proxy: str, created: float, ready_after: float
-    ) -> None:
+    ) -> bool:
         """Run the command, and record the time from the create call to its answer.
 
         created: when the create call was sent. ready_after: when the sandbox was last seen not ready (both
             monotonic s): no answer can have come before.
+        Returns whether it has answered, be it by a failure of its own.
         """
+        try:
+            return self._run(access, about, proxy=proxy, created=created, ready_after=ready_after)
+        except gevent.GreenletExit:  # killed: what was begun is told all the same
+            self._log.write(EventKind.EXEC_ERR, **about, **_INTERRUPTED)
+            raise
+
+    def _run(
+        self, access: Access, about: Mapping[str, Any], *, proxy: str, created: float, ready_after: float
+    ) -> bool:
         name = f"3_exec {variant_title(about['template'], about['persist'], about['storage_size'])}"
         command = self._rules.command
         if self._rows is not None:
@@ -63,20 +73,21 @@ class FirstCommand:
             error: CallError | None = None
             try:
                 left = max(0.1, deadline - asked)
-                reply = access.plane.exec(proxy, command, timeout_sec=left)
+                reply = access.plane.exec(proxy, command, timeout_sec=left, stop=self._closing)
             except CallError as failure:
                 error = failure
             waited = {"first_answer_after_ms": (after - created) * 1000, "tries": tries}
             if error is None:
                 self._answered(name, {**about, **waited}, reply, created)
-                return
-            if not _is_early(error) or time.monotonic() >= deadline:
+                return True
+            stopped = isinstance(error, ExecStopped)
+            if not stopped and (not is_early(error) or time.monotonic() >= deadline):
                 self._log.write(EventKind.EXEC_ERR, **about, **waited, **describe_failure(error))
                 self._report(Step(name, error.timing.latency_ms, error.cause))
-                return
-            if self._closing():
+                return False
+            if stopped or self._closing():
                 self._log.write(EventKind.EXEC_ERR, **about, **waited, **_INTERRUPTED)
-                return
+                return False
             after = asked
             gevent.sleep(self._rules.retry_sec)
 
@@ -102,6 +113,6 @@ class FirstCommand:
         self._report(Step(name, answered_ms))
 
 
-def _is_early(error: CallError) -> bool:
+def is_early(error: CallError) -> bool:
     """Whether the proxy does not reach the sandbox yet."""
     return isinstance(error, Conflict) or error.status == _UNREACHABLE

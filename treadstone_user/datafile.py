@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ Row = Mapping[str, Any]
 
 _SHOWN_PROBLEMS = 10
 
+csv.field_size_limit(2**31 - 1)  # of its own it takes 131,072 characters, and prompts may be longer
+
 
 def load_rows(path: Path) -> tuple[Row, ...]:
     """The rows of a file, in its order.
@@ -24,13 +27,14 @@ def load_rows(path: Path) -> tuple[Row, ...]:
     Raises `ConfigError` with all that is wrong, each problem with its line, and where there is no row.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            text = file.read()
     except FileNotFoundError:
         raise ConfigError(f"there is no data file {path}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     problems: list[str] = []
-    rows = tuple(_csv(text, problems) if path.suffix == ".csv" else _json_lines(text, problems))
+    rows = tuple(_csv(text, problems) if path.suffix.lower() == ".csv" else _json_lines(text, problems))
     if not rows and not problems:
         problems.append("it holds no rows")
     if problems:
@@ -42,7 +46,7 @@ def load_rows(path: Path) -> tuple[Row, ...]:
 
 def _json_lines(text: str, problems: list[str]) -> Iterator[Row]:
     # Not splitlines: JSON may hold the line ends of other alphabets as they are.
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.strip():
             continue
         try:
@@ -59,7 +63,7 @@ def _json_lines(text: str, problems: list[str]) -> Iterator[Row]:
 
 
 def _csv(text: str, problems: list[str]) -> Iterator[Row]:
-    reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         names = reader.fieldnames or []
         if len(set(names)) < len(names) or not all(names):

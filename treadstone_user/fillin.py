@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -43,12 +45,23 @@ class Rows:
 def fill_in(value: Any, row: Row) -> Any:
     """A text, or a JSON value with texts in it, with the row's fields in place of `$field`.
 
-    What names no field of the row stays as it is: commands have dollars of their own.
+    What names no field of the row stays as it is, `$$` too: commands have dollars of their own. A field
+    that is no text comes as JSON.
     """
     if isinstance(value, str):
-        return Template(value).safe_substitute({name: str(field) for name, field in row.items()})
+
+        def field(found: re.Match[str]) -> str:
+            name = found["named"] or found["braced"]
+            return _text(row[name]) if name in row else found[0]
+
+        # Not by safe_substitute, which makes one dollar of two.
+        return Template.pattern.sub(field, value)
     if isinstance(value, Mapping):
         return {key: fill_in(inner, row) for key, inner in value.items()}
     if isinstance(value, list):
         return [fill_in(inner, row) for inner in value]
     return value
+
+
+def _text(field: Any) -> str:
+    return field if isinstance(field, str) else json.dumps(field, ensure_ascii=False)

@@ -44,7 +44,7 @@ class Lifecycle:
     """Leads sandboxes through their lives and records each step, in the log before in Locust.
 
     command: runs the first command in each ready sandbox; None for none.
-    stock: gets the sandboxes that are ready.
+    stock: gets the sandboxes that are ready and, where there is a first command, have answered it.
     closing: tells whether the run takes no more creates.
     """
 
@@ -97,11 +97,12 @@ class Lifecycle:
     ) -> None:
         sandbox = reply.value
         proxy = sandbox.proxy or self._accesses.proxy_of(sandbox.id)
-        self._stock.add(Stocked(sandbox.id, task.account, proxy))
-        if self._command is not None:
-            self._command.run(
-                access, about, proxy=proxy, created=reply.timing.started, ready_after=seen.after
-            )
+        if self._command is None:
+            self._stock.add(Stocked(sandbox.id, task.account, proxy, fresh=True))
+        elif self._command.run(
+            access, about, proxy=proxy, created=reply.timing.started, ready_after=seen.after
+        ):
+            self._stock.add(Stocked(sandbox.id, task.account, proxy))
         if self._rules.ask_server_times:
             record_server_times(access.transport, self._log, about)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gevent
+from gevent.event import Event
 from gevent.pool import Group
 
 from treadstone_user.access import Accesses
@@ -29,17 +30,12 @@ from treadstone_user.steps import Report, describe_failure
 from treadstone_user.stock import Stock
 from treadstone_user.streams import Streams
 from treadstone_user.transports.base import CallError
+from treadstone_user.trouble import HOPELESS_SEC, REFUSALS, Trouble
 
 DRAIN_SEC = 75.0
 """How long calls in flight may take to end by themselves: a CLI call's limit, and some more."""
 
-
-HOPELESS_SEC = 120.0
-"""A server that has answered no poll for so long is gone for good."""
-
 _LOOK_SEC = 0.05
-_REFUSALS = 3
-"""So many polls in a row that answer 401: the credential has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +83,7 @@ class Load:
         self._log = log
         self._say = say
         self._closing = False
+        self._closed_now = Event()
         self.may_begin: Callable[[], bool] = lambda: True
         """Whether a create may be sent at this moment; one that may not waits."""
         self._on_hopeless = on_hopeless
@@ -122,8 +119,15 @@ class Load:
             report=report,
             closing=self._must_not_begin,
         )
+        trouble = Trouble(self._give_up)
         self._queries = Queries(
-            accesses=accesses, rules=scenario.query or DEFAULT_QUERIES, stock=stock, log=log, report=report
+            accesses=accesses,
+            rules=scenario.query or DEFAULT_QUERIES,
+            stock=stock,
+            log=log,
+            report=report,
+            trouble=trouble,
+            pause=self._pause,
         )
         streams = scenario.stream or DEFAULT_STREAM
         self._streams = Streams(
@@ -135,6 +139,8 @@ class Load:
             report=report,
             closing=self._closed,
             say=say,
+            trouble=trouble,
+            pause=self._pause,
         )
         self._watch = ClientWatch(accesses.cli)
 
@@ -176,9 +182,18 @@ class Load:
     def _closed(self) -> bool:
         return self._closing
 
+    def _pause(self, sec: float) -> None:
+        if sec:
+            self._closed_now.wait(sec)
+
+    def _give_up(self, reason: str) -> None:
+        if not self._closing:
+            self._on_hopeless(reason)
+
     def close(self) -> None:
         """Begin nothing more."""
         self._closing = True
+        self._closed_now.set()
         self._plan.close()
         self._turns.close()
 
@@ -205,13 +220,11 @@ class Load:
         if error.cause not in self._failed_polls:
             self._failed_polls.add(error.cause)
             self._say(f"a poll failed, and is tried again each interval: {error.cause}: {error}")
-        if self._closing:
-            return
         of = "" if account is None else f" of {account}"
-        if poller.refused >= _REFUSALS:
-            self._on_hopeless(f"the server refuses the credential{of} ({error}): the run ends")
+        if poller.refused >= REFUSALS:
+            self._give_up(f"the server refuses the credential{of} ({error}): the run ends")
         elif time.monotonic() - (poller.failing_since or math.inf) > HOPELESS_SEC:
-            self._on_hopeless(f"the server has answered no poll{of} for {HOPELESS_SEC:g} s: the run ends")
+            self._give_up(f"the server has answered no poll{of} for {HOPELESS_SEC:g} s: the run ends")
 
 
 def _rows(source: DataSource | None) -> Rows | None:

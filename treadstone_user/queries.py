@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable
 from typing import Any
-
-import gevent
 
 from treadstone_user.access import Access, Accesses
 from treadstone_user.eventlog import EventLog
@@ -16,6 +15,7 @@ from treadstone_user.sections import Query, QueryRules
 from treadstone_user.steps import Report, Step, describe_failure
 from treadstone_user.stock import Stock, Stocked
 from treadstone_user.transports.base import CallError, Reply
+from treadstone_user.trouble import Trouble
 
 _LIST_LIMIT = 100
 """Rows of a page: the API's own default."""
@@ -24,10 +24,22 @@ REQUEST_TYPE = "query"
 
 
 class Queries:
-    """Asks one thing after the other, each of another account, and records each answer."""
+    """Asks one thing after the other, each of another account, and records each answer.
+
+    trouble: says how much longer to pause after a failure.
+    pause: sleeps so many seconds, or to the run's end.
+    """
 
     def __init__(
-        self, *, accesses: Accesses, rules: QueryRules, stock: Stock, log: EventLog, report: Report
+        self,
+        *,
+        accesses: Accesses,
+        rules: QueryRules,
+        stock: Stock,
+        log: EventLog,
+        report: Report,
+        trouble: Trouble,
+        pause: Callable[[float], None],
     ) -> None:
         self._accounts = itertools.cycle(accesses)
         self._accesses = accesses
@@ -35,6 +47,8 @@ class Queries:
         self._stock = stock
         self._log = log
         self._report = report
+        self._trouble = trouble
+        self._pause = pause
         self._random = random.Random()
 
     def ask(self) -> None:
@@ -45,27 +59,29 @@ class Queries:
             if sandbox is None:  # nothing is there to be got: the list says so
                 query = Query.LIST
         access = next(self._accounts) if sandbox is None else self._accesses[sandbox.account]
-        self._ask(query, access, sandbox)
-        gevent.sleep(self._rules.pause_sec)
+        self._pause(max(self._rules.pause_sec, self._ask(query, access, sandbox)))
 
     def _choose(self) -> Query:
         mix = self._rules.mix
         return self._random.choices(list(mix), weights=list(mix.values()))[0]
 
-    def _ask(self, query: Query, access: Access, sandbox: Stocked | None) -> None:
+    def _ask(self, query: Query, access: Access, sandbox: Stocked | None) -> float:
         about: dict[str, Any] = {"query": str(query)}
         if access.account is not None:
             about["account"] = access.account
         if sandbox is not None:
             about["sandbox_id"] = sandbox.id
+        sent = time.monotonic()
         try:
             timing = _call(query, access, sandbox)().timing
         except CallError as error:
             self._log.write(EventKind.QUERY_ERR, **about, **describe_failure(error))
             self._report(Step(str(query), error.timing.latency_ms, error.cause, REQUEST_TYPE))
-            return
+            return self._trouble.failed(error, sent=sent)
+        self._trouble.answered()
         self._log.write(EventKind.QUERY_OK, **about, latency_ms=timing.latency_ms, queue_ms=timing.queue_ms)
         self._report(Step(str(query), timing.latency_ms, request_type=REQUEST_TYPE))
+        return 0.0
 
 
 def _call(query: Query, access: Access, sandbox: Stocked | None) -> Callable[[], Reply[Any]]:

@@ -190,11 +190,11 @@ def _streams(streams: Mapping[str, Any]) -> list[Table]:
     """Streams by their path: how many, how much, and how they flowed."""
     if not streams:
         return []
-    amounts = _table("Streams", "", ["opened", "failed", "outputs", "characters", "tokens"])
+    amounts = _table("Streams", "", ["asked", "failed", "outputs", "characters", "tokens"])
     flow = _table("Flow", "", ["n", "p50", "p95", "p99", "max"])
     for path, found in streams.items():
-        counts = [found[name] for name in ("opened", "failed", "outputs", "characters", "tokens")]
-        amounts.add_row(path, *map(str, counts))
+        counts = [found[name] for name in ("asked", "failed", "outputs", "characters", "tokens")]
+        amounts.add_row(path, *("-" if count is None else str(count) for count in counts))
         for title, name in _FLOW.items():
             if found[name]["n"]:
                 flow.add_row(f"{title} {path}", str(found[name]["n"]), *_milliseconds(found[name]))

@@ -16,11 +16,15 @@ from treadstone_user.transports.base import CallError, PreflightError
 
 @dataclass(frozen=True, slots=True)
 class Stocked:
-    """A sandbox that is there. account: whose it is. proxy: the URL that leads into it."""
+    """A sandbox that is there. account: whose it is. proxy: the URL that leads into it.
+
+    fresh: it has only just got ready, and nobody knows whether its proxy reaches it yet.
+    """
 
     id: str
     account: str | None
     proxy: str
+    fresh: bool = False
 
 
 class Stock:
@@ -33,6 +37,9 @@ class Stock:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __contains__(self, sandbox: Stocked) -> bool:
+        return sandbox.id in self._all
 
     def add(self, sandbox: Stocked) -> None:
         """Take in a sandbox that got ready."""

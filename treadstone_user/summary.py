@@ -127,10 +127,11 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
     wanted = {"poll_interval_ms": scenario.get("poll_interval_sec", _DEFAULT_POLL_SEC) * 1000}
     client = {**(run.get("client") or {}), **wanted, **burst(events)}
     share = startup_share(overall, client)
+    asked = queries(events)
     client["cli_startup_share"] = None if share is None else round(share, 3)
     return {
         "run_id": run["run_id"],
-        "verdict": judge_client(overall, client),
+        "verdict": judge_client(overall, client, asked),
         "total_duration_sec": run.get("duration_sec"),
         "ending": run.get("ending"),
         "planned": run.get("planned"),
@@ -138,7 +139,7 @@ def summarize(events: Iterable[Event], run: Mapping[str, Any]) -> dict[str, Any]
         "by_template": by_template,
         "by_persist": by_persist,
         "by_account": by_account(events),
-        "queries": queries(events),
+        "queries": asked,
         "streams": streams(events),
         "polls_failed": errors(events, EventKind.POLL_ERR),
         "client": client,

@@ -42,7 +42,8 @@ def queries(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
 def streams(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
     """How the streams of each path flowed; distributions are over streams that did not fail.
 
-    ``first_output_ms``: from the request to the first output. ``mean_gap_ms``, ``longest_gap_ms``: between
+    ``asked``: also for those that never came. ``tokens``: null where no stream told any. ``first_output_ms``:
+    from the request to the first output. ``mean_gap_ms``, ``longest_gap_ms``: between
     the outputs of one stream. ``total_ms``: of streams that came to their own end. Rates are of one stream,
     from its first output to its last.
     """
@@ -56,12 +57,14 @@ def _flow(group: list[Event]) -> dict[str, Any]:
     whole = [event for event in ended if event.get("ended") != "stopped"]  # by the run's end
     figures = ("first_output_ms", "mean_gap_ms", "longest_gap_ms")
     rates = ("outputs", "characters", "tokens")
+    counted = [event["tokens"] for event in group if event.get("tokens") is not None]
     return {
-        "opened": len(group),
+        "asked": len(group),
         "failed": len(group) - len(ended),
         "errors": errors(group, EventKind.STREAM_ERR),
         "endings": count(group, EventKind.STREAM_OK, lambda event: event.get("ended")),
         **{name: sum(event.get(name) or 0 for event in group) for name in rates},
+        "tokens": sum(counted) if counted else None,
         **{name: distribution(numbers(ended, EventKind.STREAM_OK, name)) for name in figures},
         "total_ms": distribution(numbers(whole, EventKind.STREAM_OK, "total_ms")),
         **{f"{name}_per_sec": distribution(_rates(ended, name)) for name in rates},

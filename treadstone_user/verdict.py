@@ -19,14 +19,17 @@ _LONG_STALL_MS = 150.0  # a stall of 200 ms is named in a run of any length; its
 _BUSY = 0.9
 _BLOCKED_SHARE = 1 / 4
 _LATE_POLLS = 1.5
+_PAST_THE_CLI = "usage"  # which it has no command for
 
 Reason = dict[str, Any]
 
 
-def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:
+def judge_client(
+    overall: Mapping[str, Any], client: Mapping[str, Any], queries: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """The verdict on who was measured.
 
-    overall: the bucket of all sandboxes. client: what the client saw of itself.
+    overall: the bucket of all sandboxes. client: what the client saw of itself. queries: what was asked.
     Returns `status`, and the `reasons` why the client explains a figure: each with its `code`,
     the `figures` it explains, a sentence, and the remedy.
     """
@@ -35,6 +38,7 @@ def judge_client(overall: Mapping[str, Any], client: Mapping[str, Any]) -> dict[
     reasons = [
         *_lost_parent(client),
         *_startup(overall, client),
+        *_startup_of_queries(queries, client),
         *_places(client),
         *_polls(client),
         *_event_loop(client),
@@ -81,8 +85,11 @@ def _worst(values: Sequence[Any]) -> Any:
 
 def startup_share(overall: Mapping[str, Any], client: Mapping[str, Any]) -> float | None:
     """Which part of the median create latency the CLI's start-up explains, from 0 to 1."""
-    startup, create = client.get("cli_startup_ms"), overall["create_latency_ms"]["p50"]
-    return min(startup / create, 1.0) if startup and create else None
+    return _share(client.get("cli_startup_ms"), overall["create_latency_ms"]["p50"])
+
+
+def _share(startup: float | None, median: float | None) -> float | None:
+    return min(startup / median, 1.0) if startup and median else None
 
 
 def _lost_parent(client: Mapping[str, Any]) -> Iterator[Reason]:
@@ -104,6 +111,26 @@ def _startup(overall: Mapping[str, Any], client: Mapping[str, Any]) -> Iterator[
         "code": "cli_startup",
         "figures": ["create_latency_ms"],
         "text": f"{share:.0%} of the p50 ({create:.0f} ms) is the CLI's start ({startup:.0f} ms)",
+        "remedy": "--transport http measures the server without the CLI",
+    }
+
+
+def _startup_of_queries(
+    queries: Mapping[str, Mapping[str, Any]], client: Mapping[str, Any]
+) -> Iterator[Reason]:
+    startup = client.get("cli_startup_ms")
+    shares = {
+        f"queries.{query}.latency_ms": _share(startup, found["latency_ms"]["p50"])
+        for query, found in queries.items()
+        if query != _PAST_THE_CLI
+    }
+    large = {name: share for name, share in shares.items() if share is not None and share >= _STARTUP_SHARE}
+    if not large:
+        return
+    yield {
+        "code": "cli_startup",
+        "figures": list(large),
+        "text": f"{min(large.values()):.0%} or more of each p50 is the CLI's start ({startup:.0f} ms)",
         "remedy": "--transport http measures the server without the CLI",
     }
 

@@ -66,6 +66,12 @@ class StreamSilent(RequestTimeout):
         self.streamed = streamed
 
 
+class ExecStopped(CallError):
+    """A command whose answer we waited for no longer."""
+
+    kind = "interrupted"
+
+
 @dataclass(frozen=True, slots=True)
 class Executed:
     """A command that was run in a sandbox.
@@ -93,21 +99,27 @@ class DataPlane:
         """Close the connections that are kept for the next call."""
         self._channel.close()
 
-    def exec(self, proxy: str, command: str, *, timeout_sec: float) -> Reply[Executed]:
+    def exec(
+        self, proxy: str, command: str, *, timeout_sec: float, stop: Callable[[], bool] | None = None
+    ) -> Reply[Executed]:
         """Run a command in a sandbox and wait for its end.
 
         proxy: the sandbox's `urls.proxy`.
         timeout_sec: for all of it.
+        stop: as of `stream`; what then comes is `ExecStopped`.
         Raises `CallError`.
         """
         url = proxy.rstrip("/") + EXEC_PATH
         request = self._channel.prepare("POST", url, {"command": command}, accept="application/json")
         started = time.monotonic()
+        watch = Watch(started, timeout_sec, stop)
         try:
-            with Watch(started, timeout_sec), self._channel.sent(request, timeout_sec) as (response, started):
+            with watch, self._channel.sent(request, timeout_sec) as (response, started):
                 body = response.raw.read(decode_content=True)
                 ended = time.monotonic()
             return Reply(_read_executed(body), Timing(0.0, started, ended))
+        except Stopped:
+            raise _timed(ExecStopped("the run ended before it answered"), started) from None
         except CallError as error:
             _timed(error, started)
             raise

@@ -90,7 +90,8 @@ def _check(
     )
     try:
         matrix = scenario.matrix if scenario is not None else ()
-        check(accesses.first.transport, base_url=base_url, matrix=matrix, say=say)
+        store = accounts.path if accounts is not None else None
+        check(accesses.first.transport, base_url=base_url, matrix=matrix, store=store, say=say)
         allowances = survey({one.account: one.http for one in accesses}, say=say)
     finally:
         accesses.close()

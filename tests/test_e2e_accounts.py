@@ -86,8 +86,11 @@ def test_the_cli_makes_them_as_each_account(prep: Prep, tmp_path: Path) -> None:
     assert len(told) == 12
 
 
-def test_a_killed_run_is_swept_on_all_its_accounts(prep: Prep, tmp_path: Path) -> None:
-    """By the store that its scenario names."""
+@pytest.mark.parametrize(
+    "how", [["RUN"], ["RUN", "--base-url", "URL"], ["--all", "--yes", "--base-url", "URL"]]
+)
+def test_a_killed_run_is_swept_on_all_its_accounts(prep: Prep, tmp_path: Path, how: list[str]) -> None:
+    """By the store that its scenario names, whoever the environment's account is."""
     scenario = scenario_file(tmp_path, 30, accounts=str(prep.store))
     with Run(tmp_path, "--headless", "--scenario", scenario, *_at(prep)) as run:
         run.until_event("ready", 10)
@@ -96,11 +99,11 @@ def test_a_killed_run_is_swept_on_all_its_accounts(prep: Prep, tmp_path: Path) -
     result = run.only
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "treadstone_user", "sweep", result.path.name),
-            *("--results-dir", str(run.results)),
+            *(sys.executable, "-m", "treadstone_user", "sweep", "--results-dir", str(run.results)),
+            *({"RUN": result.path.name, "URL": prep.server.base_url}.get(word, word) for word in how),
         ],
         cwd=ROOT,
-        env=clean_environment(tmp_path / "home"),
+        env=clean_environment(tmp_path / "home", TREADSTONE_API_KEY=API_KEY),
         capture_output=True,
         text=True,
         timeout=60,
@@ -110,6 +113,33 @@ def test_a_killed_run_is_swept_on_all_its_accounts(prep: Prep, tmp_path: Path) -
     for key in prep.content["api_keys"]:
         assert prep.ask("/v1/sandboxes", key["key"])["total"] == 0
     assert result.summary["cleanup"]["verified"] is True
+
+
+def test_accounts_of_another_server_are_refused(prep: Prep, tmp_path: Path) -> None:
+    """Their keys are for their server alone."""
+    scenario = scenario_file(tmp_path, 1, accounts=str(prep.store))
+    with LocalServer(requests=tmp_path / "requests.jsonl") as other:
+        code, run = finished(
+            tmp_path, "--scenario", scenario, "--base-url", other.base_url, "--transport", "http"
+        )
+    assert (code, json_lines(tmp_path / "requests.jsonl")) == (2, [])
+    assert f"are of {prep.server.base_url}, and this goes to {other.base_url}" in run.output
+
+
+def test_a_key_that_is_refused_is_told_with_what_makes_another_one(tmp_path: Path) -> None:
+    """It is the store's, not the environment's; and a dry run reads the store, too."""
+    with LocalServer() as server:
+        prep = Prep(server, tmp_path / "prep")
+        prep.ready(1)
+        (key,) = prep.content["api_keys"]
+        prep.ask(f"/v1/auth/api-keys/{key['key_id']}", key["key"], "DELETE")
+        scenario = scenario_file(tmp_path, 1, accounts=str(prep.store))
+        code, run = finished(tmp_path, "--scenario", scenario, *_at(prep))
+        assert code == 2
+        assert f"python -m prep.api_keys --store {prep.store}" in run.output
+        prep.store.write_text("{")
+        code, run = finished(tmp_path / "dry", "--scenario", scenario, "--dry-run")
+        assert (code, "cannot be read as a store" in run.output) == (2, True)
 
 
 def test_accounts_without_a_key_are_told_before_anything_runs(prep: Prep, tmp_path: Path) -> None:

@@ -105,7 +105,9 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"query": {"mix": {"gett": 1}}}, ["query.mix.gett: unknown key; did you mean get?", NO_MIX]),
     ({"query": {"mix": {"get": -1}}}, ["query.mix.get: must be a whole number, 0 or more", NO_MIX]),
     ({"query": {"mix": {"get": 0}}}, [NO_MIX]),
-    ({"query": {"pause_sec": -1}}, ["query.pause_sec: must be a number of seconds above 0, not -1"]),
+    ({"query": {"pause_sec": -1}}, ["query.pause_sec: must be a number of seconds, 0 or more, not -1"]),
+    ({"stream": {"method": "GET", "body": {}}}, ["stream.body: a GET has none"]),
+    ({"exec": {"data": {"file": __file__, "on_end": "stop"}}}, ["exec.data: on_end must be cycle"]),
     ({"stream": {"path": "v1/x"}}, ["stream.path: must begin with a slash, not 'v1/x'"]),
     ({"stream": {"method": "PUT"}}, ["stream.method: must be GET or POST, not 'PUT'"]),
     ({"stream": {"body": "x"}}, ["stream.body: must hold the keys of a JSON object, not 'x'"]),
@@ -124,6 +126,22 @@ def test_mistakes_are_told_with_their_paths(content: dict[str, Any], told: list[
     assert len(problems) == len(told), problems
     for problem, begins in zip(problems, told, strict=True):
         assert problem.startswith(begins)
+
+
+def test_files_are_written_down_so_that_they_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep or a worker may run in another folder."""
+    (tmp_path / "assets.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text("name: x\nquery: {}\naccounts: assets.json\n")
+    assert load_scenario(Path("one.yaml")).accounts == str(tmp_path / "assets.json")
+
+
+def test_a_command_wants_sandboxes() -> None:
+    """Queries alone make none."""
+    problems = _problems(query={}, exec="true")
+    assert problems == ["exec: without a matrix there is no sandbox to run it in"]
 
 
 def test_a_matrix_is_required_where_nothing_else_is_to_be_done() -> None:

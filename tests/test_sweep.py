@@ -73,7 +73,14 @@ def _yes(_: str) -> bool:
 def _sweep(server: _Server, results: Path, **more: Any) -> tuple[ExitCode, list[str]]:
     said: list[str] = []
     orders: dict[str, Any] = {"older_than": None, "ask": _yes, "now": NOW, **more}
-    code = sweep_server(accesses(server.transport), base_url=URL, results=results, say=said.append, **orders)
+    code = sweep_server(
+        accesses(server.transport),
+        base_url=URL,
+        results=results,
+        whose="the account of the environment",
+        say=said.append,
+        **orders,
+    )
     return code, said
 
 
@@ -197,7 +204,10 @@ def test_a_folder_of_the_same_name_of_another_server_is_not_that_run(tmp_path: P
 
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     """And is all well."""
-    assert _sweep(_Server(), tmp_path) == (ExitCode.OK, [f"nothing to remove on {URL}"])
+    assert _sweep(_Server(), tmp_path) == (
+        ExitCode.OK,
+        [f"nothing to remove on {URL}, for the account of the environment"],
+    )
 
 
 def test_a_process_that_only_has_the_number_of_a_killed_run_is_not_that_run(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from locust.argument_parser import LocustArgumentParser
 
 from treadstone_user.access import Accesses, connect, read_accounts
 from treadstone_user.binary import INSTALLER_URL, find_binary
 from treadstone_user.configfile import load_config
-from treadstone_user.exitcode import ExitCode
+from treadstone_user.exitcode import ExitCode, worst
 from treadstone_user.leftovers import started_at
 from treadstone_user.options import add_options
 from treadstone_user.preflight import check
@@ -24,6 +26,7 @@ from treadstone_user.sweep import (
     find_leftovers,
     open_run,
     read_age,
+    stores_of_unfinished,
     sweep_leftover,
     sweep_run,
     sweep_server,
@@ -98,8 +101,9 @@ def sweep(options: argparse.Namespace) -> ExitCode:
             hint = f"its label is enough: sweep {options.run_id} --base-url URL"
             raise ConfigError(f"{error}\n{hint}") from error
         run = open_run(path)
-        accounts = options.accounts or run["scenario"].get("accounts")
-        accesses = _connect(options, run["base_url"], options.transport or run.get("transport"), accounts)
+        accesses = _connect(
+            options, run["base_url"], options.transport or run.get("transport"), _accounts_of(run, options)
+        )
         try:
             return sweep_run(path, run, accesses, say=_say)
         finally:
@@ -115,11 +119,31 @@ def sweep(options: argparse.Namespace) -> ExitCode:
         environment=os.environ,
         configured=config.base_url,
     )
-    accesses = _connect(options, base_url.url, options.transport, options.accounts)
+    stores: list[str | None] = [str(options.accounts)]
+    if options.accounts is None:
+        stores = [None, *stores_of_unfinished(options.results_dir, base_url.url)]
+    codes = []
+    for store in stores:
+        try:
+            accesses = _connect(options, base_url.url, options.transport, store)
+        except (ConfigError, PreflightError) as error:
+            if len(stores) == 1:
+                raise
+            _say(f"{_whose(store)}: not looked at: {error}")
+            codes.append(ExitCode.LEFT_BEHIND)
+        else:
+            codes.append(_sweep_accounts(accesses, options, base_url.url, _whose(store), age))
+    return worst(codes)
+
+
+def _sweep_accounts(
+    accesses: Accesses, options: argparse.Namespace, base_url: str, whose: str, age: timedelta | None
+) -> ExitCode:
     try:
         return sweep_server(
             accesses,
-            base_url=base_url.url,
+            base_url=base_url,
+            whose=whose,
             results=options.results_dir,
             older_than=age,
             ask=(lambda question: True) if options.yes else ask_on_terminal,
@@ -128,6 +152,18 @@ def sweep(options: argparse.Namespace) -> ExitCode:
         )
     finally:
         accesses.close()
+
+
+def _whose(store: Path | str | None) -> str:
+    return "the account of the environment" if store is None else f"the accounts of {store}"
+
+
+def _accounts_of(run: Mapping[str, Any], options: argparse.Namespace) -> str | None:
+    """The store of a run's accounts, as the command line or the run itself names it."""
+    named = options.accounts or (run.get("scenario") or {}).get("accounts")
+    if named is not None and not Path(named).exists():
+        raise ConfigError(f"the run's accounts are not in {named} any more: say --accounts FILE")
+    return None if named is None else str(named)
 
 
 def _sweep_by_label(options: argparse.Namespace, path: Path) -> ExitCode:
@@ -140,12 +176,16 @@ def _sweep_by_label(options: argparse.Namespace, path: Path) -> ExitCode:
             f"sweep {options.run_id} --base-url URL"
         )
     base_url = resolve_base_url(option=options.base_url, host=None, environment={}, configured=None).url
-    accesses = _connect(options, base_url, options.transport, options.accounts)
+    try:
+        accounts = _accounts_of(read_run(path), options)
+    except ConfigError:
+        accounts = options.accounts and str(options.accounts)
+    accesses = _connect(options, base_url, options.transport, accounts)
     try:
         found = find_leftovers(accesses, options.results_dir, base_url)
         one = next((one for one in found if one.run_id == options.run_id), None)
         if one is None:
-            _say(f"nothing of run {options.run_id} is on {base_url}")
+            _say(f"nothing of run {options.run_id} is on {base_url}, for {_whose(accounts)}")
             return ExitCode.OK
         if one.goes_on:
             raise ConfigError(f"run {options.run_id} still goes on here: end it first")
@@ -183,7 +223,13 @@ def _connect(
         say=_say,
     )
     try:
-        check(found.first.transport, base_url=base_url, matrix=(), say=lambda line: None)
+        check(
+            found.first.transport,
+            base_url=base_url,
+            matrix=(),
+            store=store.path if store is not None else None,
+            say=lambda line: None,
+        )
     except BaseException:
         found.close()
         raise

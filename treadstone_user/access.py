@@ -91,9 +91,10 @@ def check_key(accesses: Accesses) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The accounts of a store: its run id, and the API keys by e-mail address, in its order."""
+    """The accounts of a store: its file, its server, and the API keys by e-mail address, in its order."""
 
-    run_id: str
+    path: str
+    base_url: str
     keys: Mapping[str, str] = field(repr=False)
 
 
@@ -114,7 +115,7 @@ def read_accounts(path: str) -> Accounts:
             f"{len(without)} of {len(accounts)} accounts in {path} have no key ({named}): "
             f"make them with python -m prep.api_keys --store {path}"
         )
-    return Accounts(store.run_id, {email: keys[email] for email in accounts})
+    return Accounts(path, store.base_url, {email: keys[email] for email in accounts})
 
 
 def connect_cli(
@@ -164,7 +165,13 @@ def connect(
     """Ways to reach a server: by this CLI, or where that is None over HTTP.
 
     accounts: of a store; None for the one account of the environment's credential.
+    Raises `ConfigError` for accounts of another server, which must not see their keys.
     """
+    if accounts is not None and accounts.base_url != base_url:
+        raise ConfigError(
+            f"the accounts in {accounts.path} are of {accounts.base_url}, and this goes to {base_url}: "
+            "name that server, or another store"
+        )
     credential = find_credential(environment, base_url) if accounts is None else None
     places = Places(in_flight=at_once, starting=at_once)
     http = HttpTransport(base_url=base_url, credential=credential, places=places)

@@ -15,10 +15,12 @@ from gevent.event import Event as Flag
 from locust.env import Environment
 from locust.runners import STATE_SPAWNING, LocalRunner, MasterRunner
 
+from treadstone_user.access import read_accounts
 from treadstone_user.balance import Balance
 from treadstone_user.begin import Prepared, open_session, prepare
 from treadstone_user.crew import Crew
 from treadstone_user.exitcode import ExitCode, worst
+from treadstone_user.fillin import Rows
 from treadstone_user.load import Load
 from treadstone_user.messages import Message
 from treadstone_user.options import choose_scenario, read_scenario, read_settings
@@ -83,6 +85,11 @@ class Conductor:
         if options.dry_run:
             scenario, file = read_scenario(options)
             users, jobs = options.num_users, self._roster.choose(scenario)
+            if scenario.accounts is not None:
+                read_accounts(scenario.accounts)
+            for part in (scenario.exec, scenario.stream):
+                if part is not None and part.data is not None:
+                    Rows.load(part.data)
             _print(render_scenario(scenario, jobs) if file else render_steady(scenario, users=users))
             raise SystemExit(ExitCode.OK)
         self._settings = settings = read_settings(options, environment=os.environ, say=_log.info)

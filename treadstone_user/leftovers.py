@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from gevent.pool import Pool
@@ -30,7 +30,10 @@ def started_at(run_id: str) -> datetime | None:
 
 
 def count_by_run(sandboxes: Iterable[Sandbox]) -> dict[str, int]:
-    """How many sandboxes each run has, oldest run first; a label of another form is not ours."""
+    """How many sandboxes each run has, oldest run first; a label of another form is no run's.
+
+    Those of an asset store are labelled in another form, so that no sweep takes what was prepared.
+    """
     prefix = run_label_value("")
     labels = (sandbox.labels.get(LABEL_KEY, "") for sandbox in sandboxes)
     counts = Counter(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
@@ -44,13 +47,10 @@ def _list_or_error(transport: Transport) -> Listing | CallError:
         return error
 
 
-def tell_leftovers(
-    transports: Sequence[Transport], say: Callable[[str], None], *, ours: Collection[str] = ()
-) -> None:
+def tell_leftovers(transports: Sequence[Transport], say: Callable[[str], None]) -> None:
     """Say which earlier runs have sandboxes on the server, and how to remove them.
 
     transports: one for each account that the run uses.
-    ours: run ids of stores, whose sandboxes are there on purpose.
     """
     lists = Pool(_AT_ONCE).map(_list_or_error, transports)
     failed = [error for error in lists if isinstance(error, CallError)]
@@ -59,8 +59,6 @@ def tell_leftovers(
         return
     found = (one.sandboxes.values() for one in lists if isinstance(one, Listing))
     counts = count_by_run(sandbox for sandboxes in found for sandbox in sandboxes)
-    for run_id in ours:
-        counts.pop(run_id, None)
     if counts:
         named = ", ".join(list(counts)[:_NAMED]) + (", ..." if len(counts) > _NAMED else "")
         say(

@@ -68,11 +68,17 @@ def _refused_call(transport: CliTransport) -> float:
 
 
 def check(
-    transport: Transport, *, base_url: str, matrix: Sequence[Variant], say: Callable[[str], None]
+    transport: Transport,
+    *,
+    base_url: str,
+    matrix: Sequence[Variant],
+    say: Callable[[str], None],
+    store: str | None = None,
 ) -> Preflight:
     """Ask the server who we are and what it offers, and hold the matrix against it.
 
     Says which templates the matrix uses, and without a matrix which there are.
+    store: the file that the credential is from; None for the environment's.
 
     Raises `PreflightError` with what to do about it.
     """
@@ -82,7 +88,7 @@ def check(
         say(f"logged in at {base_url} as {account}")
         templates = transport.templates().value
     except CallError as error:
-        raise PreflightError(_advice(error, base_url)) from error
+        raise PreflightError(_advice(error, base_url, store)) from error
     used = {variant.template for variant in matrix}
     for template in sorted(templates, key=lambda t: t.name):
         if used and template.name not in used:
@@ -148,10 +154,12 @@ def compare(matrix: Sequence[Variant], templates: Sequence[Template]) -> list[st
     return problems
 
 
-def _advice(error: CallError, base_url: str) -> str:
+def _advice(error: CallError, base_url: str, store: str | None) -> str:
     login = f"`treadstone --base-url {base_url} auth login`"
     if isinstance(error, AuthError) and error.status is None:
         return f"not logged in at {base_url}: run {login}, or set TREADSTONE_API_KEY"
+    if isinstance(error, AuthError) and store is not None:
+        return f"{base_url} refuses a key of {store} ({error}): python -m prep.api_keys --store {store}"
     if isinstance(error, AuthError):
         return (
             f"{base_url} refuses the credential ({error}): set TREADSTONE_API_KEY to a valid key, "

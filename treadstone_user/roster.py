@@ -40,7 +40,7 @@ class Roster:
             environment.user_classes[:] = [one for one in there if _has_work(one, jobs)]
         for one in environment.user_classes:
             if issubclass(one, PluginUser):
-                one.weight = jobs.get(one.job, 1)
+                one.weight = jobs.get(one.job) or 1  # one that is named has users, whatever its weight
         if not environment.user_classes:
             raise ConfigError(f"no user class of the locustfile does what {scenario.name} is for")
         found = frozenset(one.job for one in environment.user_classes if issubclass(one, PluginUser))
@@ -72,5 +72,5 @@ def users_for(scenario: Scenario, jobs: frozenset[Job]) -> int | None:
     """How many users it takes to have one for each planned sandbox; None where none is planned."""
     if Job.LIFECYCLE not in jobs or not scenario.matrix:
         return None
-    weights = {job: scenario.weights.get(job, 1) for job in jobs}
+    weights = {job: scenario.weights.get(job) or 1 for job in jobs}
     return -(-scenario.total * sum(weights.values()) // weights[Job.LIFECYCLE])

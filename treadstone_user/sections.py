@@ -125,6 +125,10 @@ class Sections:
         if not isinstance(value, dict):
             return None
         data = self._data(fields, "exec")
+        if data is not None and data.on_end == "stop":
+            fields.wrong("data", "on_end must be cycle: each sandbox has its row, and they begin again")
+        if not self._fields.raw("matrix"):
+            self._fields.wrong("exec", "without a matrix there is no sandbox to run it in")
         command = fields.text("command", required=data is None)
         return ExecRules(
             command=command or "$command",
@@ -158,6 +162,8 @@ class Sections:
         if body is not None and not isinstance(body, dict):
             fields.wrong("body", f"must hold the keys of a JSON object, not {shown(body)}")
             body = None
+        if body is not None and method == "GET":
+            fields.wrong("body", "a GET has none; say method: POST")
         if body is None and path == EXEC_PATH and method == "POST":
             body = {"command": "$command"} if data is not None else DEFAULT_STREAM.body
         return StreamRules(
@@ -204,7 +210,7 @@ class Sections:
         found = self._find(given)
         if found is None:
             fields.wrong(key, f"there is no file {shown(given)}, here or beside the scenario")
-        return str(found or given)
+        return str((found or Path(given)).resolve())  # what a run writes down is read from anywhere
 
     def _choice(self, fields: Fields, key: str, choices: Sequence[str], *, default: str) -> str:
         value = fields.raw(key)
@@ -217,7 +223,11 @@ class Sections:
 
     def _pause(self, fields: Fields) -> float:
         """A pause may be 0, unlike other times."""
-        if fields.raw("pause_sec") in (0, None):
+        value = fields.raw("pause_sec")
+        if value in (0, None):
+            return 0.0
+        if isinstance(value, int | float) and value < 0:
+            fields.wrong("pause_sec", f"must be a number of seconds, 0 or more, not {shown(value)}")
             return 0.0
         return fields.seconds("pause_sec", default=0.0)
 

@@ -171,6 +171,7 @@ def sweep_server(
     accesses: Accesses,
     *,
     base_url: str,
+    whose: str,
     results: Path,
     older_than: timedelta | None,
     ask: Callable[[str], bool],
@@ -179,6 +180,7 @@ def sweep_server(
 ) -> ExitCode:
     """Remove what all runs left on a server, or those that began long ago.
 
+    whose: the accounts that are looked at, for people.
     ask: whether to go on; it is asked where more than one run's sandboxes would be removed, or those of
         a run without results here, which may still go on elsewhere.
     Raises `PreflightError` where the server cannot be asked.
@@ -188,7 +190,7 @@ def sweep_server(
     if found:
         say(render_sweep([(one.run_id, one.sandboxes, _note(one, one in chosen)) for one in found]))
     if not chosen:
-        say(f"nothing to remove on {base_url}")
+        say(f"nothing to remove on {base_url}, for {whose}")
         return ExitCode.OK
     total = sum(one.sandboxes for one in chosen)
     certain = len(chosen) == 1 and chosen[0].folder is not None
@@ -196,6 +198,22 @@ def sweep_server(
         say("nothing was removed")
         return ExitCode.LEFT_BEHIND
     return worst([sweep_leftover(one, accesses, say) for one in chosen])
+
+
+def stores_of_unfinished(results: Path, base_url: str) -> list[str]:
+    """The stores of accounts of the runs here that are not known to have left nothing on a server."""
+    found: dict[str, None] = {}
+    for path in sorted(results.glob("*/run.json")):
+        try:
+            run = read_run(path.parent)
+        except ConfigError:
+            continue
+        scenario, cleanup = run.get("scenario"), run.get("cleanup")
+        store = scenario.get("accounts") if isinstance(scenario, dict) else None
+        is_clean = isinstance(cleanup, dict) and cleanup.get("verified") is True
+        if isinstance(store, str) and run["base_url"] == base_url and not is_clean:
+            found[store] = None
+    return list(found)
 
 
 def _is_older(leftover: Leftover, than: timedelta | None, now: datetime) -> bool:

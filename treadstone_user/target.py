@@ -80,7 +80,7 @@ def open_target(
         )
         undo.callback(accesses.close)
         first = accesses.first
-        check(first.transport, base_url=base_url, matrix=scenario.matrix, say=say)
+        check(first.transport, base_url=base_url, matrix=scenario.matrix, store=scenario.accounts, say=say)
         if scenario.exec is not None:
             check_key(accesses)
         planned = () if settings.steady else tasks(scenario)
@@ -92,8 +92,7 @@ def open_target(
             for sentence in found.sentences():
                 say(sentence)
         if settings.base_url is not None:
-            ours = () if accounts is None else (accounts.run_id,)
-            tell_leftovers([access.transport for access in accesses], say, ours=ours)
+            tell_leftovers([access.transport for access in accesses], say)
             if not settings.base_url.on_this_machine and not settings.steady:
                 tell_backstop(scenario, say)
         undo.pop_all()

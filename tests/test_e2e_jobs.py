@@ -271,6 +271,19 @@ def test_users_go_slower_where_nothing_answers(tmp_path: Path, job: dict[str, An
             assert time.monotonic() - asked < 15
 
 
+def test_queries_end_once_their_key_has_expired(tmp_path: Path) -> None:
+    """A run of queries alone has no poller that would tell it."""
+    scenario = _scenario(tmp_path, query={"mix": {"list": 1}, "pause_sec": 0.1})
+    profile = "expire=3"
+    code, run = finished(
+        tmp_path, "--scenario", scenario, "--local", "--local-profile", profile, *HTTP, "-u", "5", "-r", "5"
+    )
+    assert code == 4, run.output
+    assert "the server refuses the credential of a query or stream" in run.output
+    assert run.only.run["ending"] == "failed"
+    assert 3 <= run.count("query_err") < 50
+
+
 def test_a_mixed_run_does_all_and_ends_with_its_lifecycles(tmp_path: Path) -> None:
     """Queries and streams go on as long as there are sandboxes to make, in what the run itself makes."""
     scenario = _scenario(

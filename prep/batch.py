@@ -121,7 +121,9 @@ def _interruptible() -> Iterator[threading.Event]:
 
     def take_note(_number: int, _frame: FrameType | None) -> None:
         interrupted.set()
-        restore()
+        # Not as before: who was started in the background ignores SIGINT, and a second one shall end it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, take_note)

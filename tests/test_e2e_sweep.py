@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_all_old_runs_at_once_and_only_after_a_yes(tmp_path: Path) -> None:
     truth = tmp_path / "truth.jsonl"
     with LocalServer(profile="ready=fixed(60) gone=fixed(0.2) foreign=50", truth=truth) as server:
         first = killed_run(tmp_path / "a", server, "--transport", "http")
+        time.sleep(1.1)  # runs are named by the second, and two of one second share a label
         second = killed_run(tmp_path / "b", server)
         assert first.only.path.name != second.only.path.name
         assert re.search(rf"sandboxes of other runs are there .*{first.only.path.name}", second.output)

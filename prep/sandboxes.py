@@ -29,7 +29,7 @@ from treadstone_user.assets import Key, PreparedSandbox
 from treadstone_user.exitcode import ExitCode
 from treadstone_user.model import run_label
 from treadstone_user.scenario import STORAGE_SIZES
-from treadstone_user.transports.base import ConfigError, TreadstoneError
+from treadstone_user.transports.base import AuthError, ConfigError, TreadstoneError
 
 _LOOK_SEC = 1.0
 _SAY_SEC = 3.0
@@ -151,10 +151,11 @@ def _await_ready(work: Work, label: str, deadline: float) -> None:
                     _give_up(work, one, logins[email], seen)
 
         def fail(email: str, error: TreadstoneError) -> None:
-            if email not in unseen:
+            is_refused = isinstance(error, AuthError)
+            if email not in unseen and not is_refused:
                 say(f"{email}: {error.kind}: {error}; it is asked again")
             unseen[email] = error
-            if time.monotonic() > deadline:
+            if is_refused or time.monotonic() > deadline:
                 for one in [one for one in waiting.values() if one.email == email]:
                     del waiting[one.id]
                     work.fail(one.id, error)  # it stays in the store: nobody knows what has become of it

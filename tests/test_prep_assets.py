@@ -135,6 +135,10 @@ def test_nobody_waits_for_ever(tmp_path: Path) -> None:
         code, said = prep.run("sandboxes", "--ready-timeout", "3")
         assert (code, "its account has no key" in said) == (1, True)
         assert len(prep.content["sandboxes"]) == 2
+        dead = {**content["api_keys"][1], "key": "sk-revoked"}
+        prep.store.write_text(json.dumps({**content, "api_keys": [content["api_keys"][0], dead]}))
+        code, said = prep.run("sandboxes")
+        assert (code, "auth_error" in said or "401" in said, "asked again" in said) == (1, True, False), said
     with LocalServer(profile="ready=fixed(2) down=1+inf") as server:
         prep = Prep(server, tmp_path / "away")
         prep.ready(1)
